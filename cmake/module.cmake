@@ -1,0 +1,37 @@
+# horo_module(NAME [DEPENDS modules...] [LIBRARIES targets...])
+#
+# Everything under horo/NAME is one static library, horo_NAME. Files ending in _test.cc become one test program,
+# horo_NAME_test. A folder may add to this (flags for single files, say) in a module.cmake of its own.
+function(horo_module name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  set(folder ${CMAKE_CURRENT_SOURCE_DIR}/horo/${name})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_(test|fuzz|bench)\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  if(NOT sources)
+    return()
+  endif()
+
+  set(target horo_${name})
+  add_library(${target} STATIC ${sources})
+  target_include_directories(${target} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE ${HORO_WARNINGS})
+  target_link_libraries(${target} PUBLIC Threads::Threads ${CMAKE_DL_LIBS} ${ARG_LIBRARIES})
+  foreach(dependency IN LISTS ARG_DEPENDS)
+    target_link_libraries(${target} PUBLIC horo_${dependency})
+  endforeach()
+  if(EXISTS ${folder}/module.cmake)
+    include(${folder}/module.cmake)
+  endif()
+
+  if(HORO_TESTS AND tests)
+    add_executable(${target}_test ${tests})
+    target_compile_options(${target}_test PRIVATE ${HORO_WARNINGS})
+    target_link_libraries(${target}_test PRIVATE ${target} GTest::gtest GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${target}_test)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()
+
+set(HORO_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers)

@@ -1,0 +1,77 @@
+// Elementwise kernels: combine two or many arrays, scale, cast, copy. Chosen at run time by instruction set.
+//
+// All pointers may be unaligned. Results are equal bit for bit on every instruction set: f16 and bf16 are computed in
+// f32 and rounded once (to nearest even) at the end of the call, min and max propagate NaN, integers wrap, nothing is
+// contracted into fused multiply-adds.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "horo/base/dtype.h"
+
+namespace horo::kernel {
+
+/// out[i] = a[i] op b[i]. `out` may be `a` or `b`, otherwise the arrays do not overlap.
+using CombineFn = void (*)(std::byte* out, const std::byte* a, const std::byte* b, size_t count);
+
+/// What is done to a reduced element before it is rounded and stored.
+struct Scaling {
+  double factor = 1.0;   ///< Floats and complex: multiplied in the accumulation type. Integers: through f64, truncated.
+  int64_t divisor = 1;   ///< Integers only: divided with truncation toward zero (ReduceOp::kAverage).
+  bool none() const { return factor == 1.0 && divisor == 1; }
+};
+
+/// out[i] = scaling(in[0][i] op in[1][i] op ... ), combined in the order of the list. `out` may be any in[j].
+using CombineManyFn = void (*)(std::byte* out, std::span<const std::byte* const> in, size_t count,
+                               const Scaling& scaling);
+
+/// out[i] = in[i] * factor, or in[i] / divisor. `out` may be `in`.
+using ScaleFn = void (*)(std::byte* out, const std::byte* in, size_t count, const Scaling& scaling);
+
+enum class Isa : uint8_t { kGeneric = 0, kNeon, kSve, kAvx2, kAvx512 };
+
+/// "generic", "neon", "sve", "avx2", "avx512".
+std::string_view name(Isa isa);
+/// The instruction sets of this build that this CPU can run, generic first, best last.
+std::span<const Isa> available();
+/// The last of available().
+Isa best();
+
+/// Kernels of one instruction set (which must be available()). Null where can_reduce(dtype, op) is false. kAverage is
+/// kSum here: the caller passes Scaling (see average()).
+CombineFn combine(DType dtype, ReduceOp op, Isa isa = best());
+CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa = best());
+/// Null for bool, fp8 and byte.
+ScaleFn scale(DType dtype, Isa isa = best());
+
+/// The scaling that makes a sum over `members` ranks their average.
+Scaling average(DType dtype, int members);
+
+/// Casts between f16, bf16, f32 and f64 (round to nearest even); null for other pairs.
+using CastFn = void (*)(std::byte* out, const std::byte* in, size_t count);
+CastFn cast(DType to, DType from, Isa isa = best());
+
+/// Copies `bytes`; above a size where the copy would not stay in cache anyway it bypasses the cache.
+void copy(std::byte* out, const std::byte* in, size_t bytes);
+
+/// CRC-32C (Castagnoli) of `data`, continued from `crc` (0 to start).
+uint32_t crc32c(uint32_t crc, std::span<const std::byte> data);
+/// copy() and crc32c() in one pass over memory.
+uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc);
+
+/// Default rounding, no flush-to-zero, for as long as it lives; restores the caller's floating-point modes.
+class DefaultFloatMode {
+ public:
+  DefaultFloatMode();
+  ~DefaultFloatMode();
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
+
+ private:
+  uint64_t saved_;
+};
+
+}  // namespace horo::kernel

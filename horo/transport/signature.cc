@@ -1,0 +1,30 @@
+#include "horo/transport/signature.h"
+
+#include <array>
+
+#include "horo/base/text.h"
+
+namespace horo::transport {
+
+std::string_view name(Kind kind) {
+  constexpr std::array<std::string_view, kKindCount> kNames = {
+      "barrier", "allreduce", "reduce", "reducescatter", "allgather", "gather", "scatter", "broadcast", "alltoall",
+      "sendrecv"};
+  auto index = static_cast<size_t>(kind);
+  return index < kNames.size() ? kNames[index] : "unknown operation";
+}
+
+std::string Signature::to_string() const {
+  std::string out(name(kind));
+  if (kind == Kind::kBarrier) return out;
+  out += text(" of ", count, " ", horo::name(dtype));
+  if (kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter) {
+    out += text(", ", horo::name(op));
+  }
+  if (kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter || kind == Kind::kBroadcast) {
+    out += text(", root ", root);
+  }
+  return out;
+}
+
+}  // namespace horo::transport
