@@ -9,7 +9,7 @@ namespace horo {
 
 }  // namespace horo
 
-#define HORO_CHECK(condition, message)                                              \
-  do {                                                                              \
+#define HORO_CHECK(condition, message)                                               \
+  do {                                                                               \
     if (!(condition)) ::horo::check_failed(__FILE__, __LINE__, #condition, message); \
   } while (false)

@@ -7,12 +7,12 @@ namespace horo {
 
 namespace {
 
-constexpr std::array<std::string_view, kDTypeCount> kDTypeNames = {
-    "u8",   "i8",  "u16", "i16",  "u32", "i32",  "u64",    "i64",    "f16",
-    "bf16", "f32", "f64", "bool", "c64", "c128", "f8e4m3", "f8e5m2", "byte"};
+constexpr std::array<std::string_view, kDTypeCount> kDTypeNames = {"u8",   "i8",  "u16",  "i16",    "u32",    "i32",
+                                                                   "u64",  "i64", "f16",  "bf16",   "f32",    "f64",
+                                                                   "bool", "c64", "c128", "f8e4m3", "f8e5m2", "byte"};
 
-constexpr std::array<std::string_view, kReduceOpCount> kReduceOpNames = {
-    "sum", "average", "min", "max", "product", "and", "or", "xor"};
+constexpr std::array<std::string_view, kReduceOpCount> kReduceOpNames = {"sum",     "average", "min", "max",
+                                                                         "product", "and",     "or",  "xor"};
 
 template <class Value, size_t kCount>
 std::optional<Value> find(const std::array<std::string_view, kCount>& names, std::string_view name) {

@@ -23,11 +23,11 @@ enum class DType : uint8_t {
   kF32 = 10,
   kF64 = 11,
   kBool = 12,
-  kC64 = 13,      ///< Two f32: sum and product only.
-  kC128 = 14,     ///< Two f64: sum and product only.
-  kF8E4M3 = 15,   ///< Moved, never reduced.
-  kF8E5M2 = 16,   ///< Moved, never reduced.
-  kByte = 17,     ///< Anything else: moved as bytes, never reduced.
+  kC64 = 13,     ///< Two f32: sum and product only.
+  kC128 = 14,    ///< Two f64: sum and product only.
+  kF8E4M3 = 15,  ///< Moved, never reduced.
+  kF8E5M2 = 16,  ///< Moved, never reduced.
+  kByte = 17,    ///< Anything else: moved as bytes, never reduced.
 };
 inline constexpr int kDTypeCount = 18;
 

@@ -39,13 +39,21 @@ class Log {
     if (enabled(level)) emit(level, text(parts...));
   }
   template <class... Parts>
-  void debug(const Parts&... parts) { write(LogLevel::kDebug, parts...); }
+  void debug(const Parts&... parts) {
+    write(LogLevel::kDebug, parts...);
+  }
   template <class... Parts>
-  void info(const Parts&... parts) { write(LogLevel::kInfo, parts...); }
+  void info(const Parts&... parts) {
+    write(LogLevel::kInfo, parts...);
+  }
   template <class... Parts>
-  void warning(const Parts&... parts) { write(LogLevel::kWarning, parts...); }
+  void warning(const Parts&... parts) {
+    write(LogLevel::kWarning, parts...);
+  }
   template <class... Parts>
-  void error(const Parts&... parts) { write(LogLevel::kError, parts...); }
+  void error(const Parts&... parts) {
+    write(LogLevel::kError, parts...);
+  }
 
   /// Like write(), but at most one line per second and `key`; the next one tells how many were left out.
   template <class... Parts>

@@ -10,9 +10,9 @@ namespace horo {
 namespace {
 
 constexpr std::array<std::string_view, 15> kCodeNames = {
-    "ok",         "invalid-argument", "mismatch",     "timeout",     "peer-lost",
-    "evicted",    "unauthenticated",  "incompatible", "unavailable", "stopped",
-    "corrupt",    "forked",           "not-found",    "interrupted", "internal"};
+    "ok",      "invalid-argument", "mismatch",     "timeout",     "peer-lost",
+    "evicted", "unauthenticated",  "incompatible", "unavailable", "stopped",
+    "corrupt", "forked",           "not-found",    "interrupted", "internal"};
 
 }  // namespace
 

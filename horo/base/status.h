@@ -114,9 +114,9 @@ class [[nodiscard]] Result {
 #define HORO_CONCAT(a, b) HORO_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function when `expression` (a Status) is an error.
-#define HORO_TRY(expression)                         \
-  do {                                               \
-    ::horo::Status horo_try_status = (expression);   \
+#define HORO_TRY(expression)                           \
+  do {                                                 \
+    ::horo::Status horo_try_status = (expression);     \
     if (!horo_try_status.ok()) return horo_try_status; \
   } while (false)
 
