@@ -39,9 +39,9 @@ std::vector<UniqueFd> take(msghdr& message) {
 
 IoResult Socket::send_descriptors(std::span<const std::byte> data, std::span<const int> descriptors) const {
   if (data.empty() || descriptors.empty() || descriptors.size() > kMostDescriptors) {
-    return IoResult::failed({Code::kInvalidArgument, text("a message carries 1 to ", kMostDescriptors, " descriptors and "
-                                                          "at least 1 byte, not ", descriptors.size(), " and ",
-                                                          data.size())});
+    return IoResult::failed({Code::kInvalidArgument,
+                             text("a message carries 1 to ", kMostDescriptors, " descriptors and at least 1 byte, not ",
+                                  descriptors.size(), " and ", data.size())});
   }
   Ancillary ancillary;
   iovec part{const_cast<std::byte*>(data.data()), data.size()};

@@ -64,14 +64,18 @@ Result<std::optional<Socket>> ListenSocket::accept(Time now) {
   return system_error(text("accepting on ", address_.to_string()), errno);
 }
 
-Status ListenSocket::shed(int error, Time now) {
+Result<std::optional<Socket>> ListenSocket::shed(int error, Time now) {
   spare_.reset();
   bool refused = false;
+  bool nobody = false;
   {
     UniqueFd victim(accept_one(socket_.fd()));
     refused = victim.valid();
+    // The kernel looks for a descriptor first and for a connection second.
+    nobody = !refused && (errno == EAGAIN || errno == EWOULDBLOCK);
   }
   spare_ = open_spare();
+  if (nobody && spare_) return std::optional<Socket>();
   if (!refused || !spare_) may_accept_at_ = now + kPauseWhenShort;
   return system_error(text("refused a connection on ", address_.to_string()), error);
 }

@@ -108,7 +108,7 @@ Result<Socket> Socket::start_connect(const Address& to, const SocketOptions& opt
   if (!socket.valid()) return system_error("opening a socket", errno);
   HORO_TRY(socket.set_options(options));
   if (::connect(socket.fd(), native(to), to.native_size()) == 0) return socket;
-  // EINTR goes on in the background like EINPROGRESS. EAGAIN is a Unix listener with a full queue: only connect() waits.
+  // EINTR goes on in the background like EINPROGRESS. EAGAIN: a Unix listener's queue is full; only connect() waits.
   if (errno == EINPROGRESS || errno == EINTR) return socket;
   return system_error(text("connecting to ", to.to_string()), errno);
 }

@@ -128,7 +128,7 @@ class ListenSocket {
  private:
   ListenSocket(Socket socket, UniqueFd spare, Address address)
       : socket_(std::move(socket)), spare_(std::move(spare)), address_(address) {}
-  Status shed(int error, Time now);
+  Result<std::optional<Socket>> shed(int error, Time now);
 
   Socket socket_;
   UniqueFd spare_;
