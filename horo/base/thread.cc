@@ -33,7 +33,7 @@ sigset_t deaf() {
 
 }  // namespace
 
-Result<Thread> Thread::start(std::string name, Body body) {
+Result<Thread> Thread::start(const std::string& name, Body body) {
   Thread thread;
   thread.stop_ = std::stop_source();
   auto start = std::make_unique<Start>(Start{name, std::move(body), thread.stop_.get_token()});

@@ -22,7 +22,7 @@ class Thread {
   using Body = std::function<void(std::stop_token)>;
 
   /// `name` is what ps and debuggers show; the kernel keeps 15 characters of it. kUnavailable when the system refuses.
-  static Result<Thread> start(std::string name, Body body);
+  static Result<Thread> start(const std::string& name, Body body);
 
   Thread() = default;
   Thread(Thread&& other) noexcept;

@@ -1,0 +1,95 @@
+# Every target sets up what it needs (tools/setup.sh) and does nothing twice. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+JOBS ?= $(shell nproc)
+# The compiler cache lives in the tree, so that a CI that keeps .cache builds fast; NOHASHDIR lets the wheel's build
+# folder share objects with build/dev.
+export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
+export CCACHE_MAXSIZE ?= 2G
+
+STAMPS := .cache/stamps
+CMAKE_FILES := CMakeLists.txt CMakePresets.json $(wildcard cmake/*) tests/CMakeLists.txt bench/CMakeLists.txt
+WHEEL_FILES := $(shell find horo cli plugins python cmake -type f -not -name '*_test.cc' 2>/dev/null) \
+               CMakeLists.txt pyproject.toml
+CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
+CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
+
+.PHONY: help setup configure build release test test-all test-python demo bench lint lint-all format tidy sanitize asan \
+        tsan fuzz docs clean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMPS)/%: tools/setup.sh python/requirements.txt
+	@tools/setup.sh $*
+	@mkdir -p $(STAMPS) && touch $@
+
+setup: $(STAMPS)/build $(STAMPS)/lint $(STAMPS)/python  ## Install what build, test and lint need
+
+build/dev/build.ninja: $(CMAKE_FILES) | $(STAMPS)/build
+	@cmake --preset dev
+	@touch $@
+
+configure: build/dev/build.ninja  ## Configure the dev preset
+
+build: build/dev/build.ninja  ## Build everything with tests (build/dev)
+	@cmake --build --preset dev --parallel $(JOBS)
+
+release: $(STAMPS)/build  ## Build what is measured and shipped (build/release)
+	@[ -f build/release/build.ninja ] || cmake --preset release
+	@cmake --build --preset release --parallel $(JOBS)
+
+# The wheel is built with the flags of the dev preset: its objects come from the compiler cache.
+.venv/.installed: $(WHEEL_FILES) | $(STAMPS)/python
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --force-reinstall -C cmake.build-type=RelWithDebInfo -C cmake.define.HORO_WERROR=ON -C build-dir=build/wheel .
+	@touch $@
+
+test-python: .venv/.installed  ## Check the installed Python package
+	@.venv/bin/python -m pytest -q tests/python
+
+test: build .venv/.installed  ## Build and run all tests
+	@.venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+
+test-all: build .venv/.installed  ## The long forms of the tests, sanitizers and fuzzers too
+	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+	@$(MAKE) --no-print-directory sanitize fuzz lint-all
+
+demo: release  ## Train a small network on several ranks of this machine
+	@tools/demo.sh build/release
+
+bench: $(STAMPS)/bench  ## Measure horo and the installed peers (build/release)
+	@cmake --preset release -DHORO_BENCH=ON >/dev/null
+	@cmake --build --preset release --parallel $(JOBS)
+	@tools/bench.sh build/release
+
+lint: build/dev/build.ninja $(STAMPS)/lint  ## Format, layers, links, ruff, shellcheck; clang-tidy for up to 60 s
+	@tools/lint.sh --tidy-seconds 60
+
+lint-all: build/dev/build.ninja $(STAMPS)/lint  ## The same with clang-tidy over every file
+	@tools/lint.sh --tidy-seconds inf
+
+format: $(STAMPS)/lint  ## Rewrite the sources as the formatters want them
+	@tools/lint.sh --fix
+
+sanitize: asan tsan  ## Run the C++ tests under ASan+UBSan and under TSan
+
+asan tsan: $(STAMPS)/sanitize
+	@[ -f build/$@/build.ninja ] || cmake --preset $@
+	@cmake --build --preset $@ --parallel $(JOBS)
+	@python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
+
+fuzz: $(STAMPS)/sanitize  ## Run every fuzzer for 20 s (SECONDS_EACH=n)
+	@cmake --preset fuzz -DCMAKE_C_COMPILER=$(CLANG) -DCMAKE_CXX_COMPILER=$(CLANGXX) >/dev/null
+	@cmake --build --preset fuzz --parallel $(JOBS)
+	@tools/fuzz.sh build/fuzz $(or $(SECONDS_EACH),20)
+
+docs: build/dev/build.ninja  ## Write the generated pages and check all links
+	@tools/docs.sh build/dev
+
+clean:  ## Remove what was built (not .venv, not the compiler cache)
+	@rm -rf build dist

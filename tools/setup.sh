@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench or python.
+#
+# Debian and Ubuntu packages are installed when this runs as root or with passwordless sudo, only those that are missing.
+# Otherwise it says which are missing and how to get them. "python" makes the virtual environment .venv.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build_packages=(build-essential cmake ninja-build ccache pkg-config libssl-dev libgtest-dev libgmock-dev libcli11-dev
+  nlohmann-json3-dev iproute2)
+lint_packages=("${build_packages[@]}" clang-format-14 clang-tidy-14 shellcheck git)
+sanitize_packages=("${build_packages[@]}" clang-14)
+bench_packages=("${build_packages[@]}" libbenchmark-dev libgloo-dev libopenmpi-dev openmpi-bin)
+python_packages=("${build_packages[@]}" python3 python3-venv python3-dev)
+# Without these a target still does its work and says what it left out.
+optional_packages=" ccache iproute2 shellcheck libgloo-dev libopenmpi-dev openmpi-bin "
+
+say() { printf 'setup: %s\n' "$*"; }
+
+is_installed() {
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
+}
+
+has_candidate() {
+  [ -n "$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)' || true)" ]
+}
+
+is_optional() { case "$optional_packages" in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+
+# clang-tidy-14 where the distribution has it, else the distribution's own version: clang-tidy.
+available_name() {
+  if has_candidate "$1"; then
+    echo "$1"
+  elif has_candidate "${1%-14}"; then
+    echo "${1%-14}"
+  fi
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install() { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+
+missing_of() {
+  local package
+  for package in "$@"; do
+    is_installed "$package" || is_installed "${package%-14}" || echo "$package"
+  done | sort -u
+}
+
+install_packages() {
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "this is not Debian or Ubuntu; make sure that you have the equivalents of: $*"
+    return 0
+  fi
+  local missing=() names=() package name
+  mapfile -t missing < <(missing_of "$@")
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if ! can_install; then
+    local needed=0
+    for package in "${missing[@]}"; do is_optional "$package" || needed=1; done
+    say "missing packages: ${missing[*]}"
+    say "install them with: sudo apt-get update && sudo apt-get install ${missing[*]}"
+    if [ $needed = 1 ]; then exit 1; fi
+    say "going on without them: only optional parts need them"
+    return 0
+  fi
+  say "installing ${missing[*]}"
+  as_root apt-get update -qq || say "apt-get update failed; trying with the lists that are here"
+  for package in "${missing[@]}"; do
+    name=$(available_name "$package")
+    if [ -n "$name" ]; then
+      names+=("$name")
+    elif is_optional "$package"; then
+      say "$package does not exist here; left out"
+    elif [ "$package" = clang-format-14 ]; then
+      say "clang-format 14 comes with the virtual environment"
+    else
+      say "$package does not exist in this distribution; Debian 12, Ubuntu 22.04 or later is needed"
+      exit 1
+    fi
+  done
+  [ ${#names[@]} -eq 0 ] ||
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}" >/dev/null
+}
+
+# The formatter's output differs between versions, so exactly 14 is used: from the distribution, or from PyPI.
+ensure_formatter() {
+  command -v clang-format-14 >/dev/null && return 0
+  [ -x .venv/bin/clang-format ] || .venv/bin/python -m pip install --quiet clang-format==14.0.6
+}
+
+ensure_venv() {
+  local stamp=.venv/.ready
+  if [ -f $stamp ] && [ $stamp -nt python/requirements.txt ]; then return 0; fi
+  say "making the virtual environment .venv"
+  [ -x .venv/bin/python ] || python3 -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements.txt
+  touch $stamp
+}
+
+for group in "$@"; do
+  case "$group" in
+    build) install_packages "${build_packages[@]}" ;;
+    sanitize) install_packages "${sanitize_packages[@]}" ;;
+    bench) install_packages "${bench_packages[@]}" ;;
+    python)
+      install_packages "${python_packages[@]}"
+      ensure_venv
+      ;;
+    lint)
+      install_packages "${lint_packages[@]}" "${python_packages[@]}"
+      ensure_venv
+      ensure_formatter
+      ;;
+    *)
+      say "unknown group '$group'; groups are build, lint, sanitize, bench, python"
+      exit 2
+      ;;
+  esac
+done
