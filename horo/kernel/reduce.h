@@ -1,8 +1,10 @@
 // Elementwise kernels: combine two or many arrays, scale, cast, copy. Chosen at run time by instruction set.
 //
-// All pointers may be unaligned. Results are equal bit for bit on every instruction set: f16 and bf16 are computed in
-// f32 and rounded once (to nearest even) at the end of the call, min and max propagate NaN, integers wrap, nothing is
-// contracted into fused multiply-adds.
+// All pointers may be unaligned. Results are equal bit for bit on every instruction set and architecture: f16 and bf16
+// are computed in f32 and rounded once (to nearest even) at the end of the call, min and max propagate NaN, integers
+// wrap, nothing is contracted into fused multiply-adds. A float that is NaN is always stored as the one quiet NaN with
+// neither sign nor payload, because which NaN an addition returns differs between architectures. Kernels assume default
+// rounding and denormal modes: whoever runs them on a caller's thread holds a DefaultFloatMode.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +21,11 @@ using CombineFn = void (*)(std::byte* out, const std::byte* a, const std::byte* 
 
 /// What is done to a reduced element before it is rounded and stored.
 struct Scaling {
-  double factor = 1.0;   ///< Floats and complex: multiplied in the accumulation type. Integers: through f64, truncated.
-  int64_t divisor = 1;   ///< Integers only: divided with truncation toward zero (ReduceOp::kAverage).
+  /// Floats and complex: multiplied in the accumulation type. Integers: through f64, truncated; what does not fit
+  /// becomes the nearest value that does.
+  double factor = 1.0;
+  /// Integers only, before the factor: divided with truncation toward zero (ReduceOp::kAverage). At least 1.
+  int64_t divisor = 1;
   bool none() const { return factor == 1.0 && divisor == 1; }
 };
 
@@ -30,6 +35,10 @@ using CombineManyFn = void (*)(std::byte* out, std::span<const std::byte* const>
 
 /// out[i] = in[i] * factor, or in[i] / divisor. `out` may be `in`.
 using ScaleFn = void (*)(std::byte* out, const std::byte* in, size_t count, const Scaling& scaling);
+
+/// Where results go. Streamed ones bypass the cache: for arrays that nobody reads before they would have left it
+/// anyway.
+enum class Placement : uint8_t { kCached = 0, kStreamed };
 
 enum class Isa : uint8_t { kGeneric = 0, kNeon, kSve, kAvx2, kAvx512 };
 
@@ -43,7 +52,7 @@ Isa best();
 /// Kernels of one instruction set (which must be available()). Null where can_reduce(dtype, op) is false. kAverage is
 /// kSum here: the caller passes Scaling (see average()).
 CombineFn combine(DType dtype, ReduceOp op, Isa isa = best());
-CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa = best());
+CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa = best(), Placement placement = Placement::kCached);
 /// Null for bool, fp8 and byte.
 ScaleFn scale(DType dtype, Isa isa = best());
 
@@ -54,13 +63,25 @@ Scaling average(DType dtype, int members);
 using CastFn = void (*)(std::byte* out, const std::byte* in, size_t count);
 CastFn cast(DType to, DType from, Isa isa = best());
 
-/// Copies `bytes`; above a size where the copy would not stay in cache anyway it bypasses the cache.
+/// Copies `bytes`; from stream_threshold() on, where the copy would not stay in cache anyway, it bypasses the cache.
 void copy(std::byte* out, const std::byte* in, size_t bytes);
+void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
+/// The size in bytes from which streaming pays; depends on this machine's caches.
+size_t stream_threshold();
 
 /// CRC-32C (Castagnoli) of `data`, continued from `crc` (0 to start).
 uint32_t crc32c(uint32_t crc, std::span<const std::byte> data);
 /// copy() and crc32c() in one pass over memory.
 uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc);
+
+struct Operands {
+  std::byte* out;
+  const std::byte* mine;
+  const std::byte* received;
+  size_t count;  ///< Elements.
+};
+/// combine(out, mine, received) and the crc32c() of `received` in one pass over memory. `out` may be `received`.
+uint32_t combine_crc32c(CombineFn combine, DType dtype, const Operands& operands, uint32_t crc);
 
 /// Default rounding, no flush-to-zero, for as long as it lives; restores the caller's floating-point modes.
 class DefaultFloatMode {

@@ -1,0 +1,42 @@
+// NEON as every aarch64 CPU has it: f16 conversions are part of it, bf16 ones are not.
+#include <arm_neon.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "horo/kernel/kernels.h"
+
+namespace horo::kernel {
+namespace {
+
+#include "horo/kernel/aarch64/half_neon.inc"
+#include "horo/kernel/elements.inc"
+
+struct BF16 : Half<float32x4_t> {
+  static Wide load(const std::byte* from) { return widened_bf16(load_raw<uint16x8_t>(from)); }
+  /// Nearest even, in the upper 16 bits of each lane. The canonical NaN is too far from the next exponent for the carry
+  /// to reach it.
+  static uint16x8_t rounded(float32x4_t value) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(canonical(value));
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    return vreinterpretq_u16_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7FFF)), odd));
+  }
+  static void store(std::byte* to, Wide value) { store_raw(to, vuzp2q_u16(rounded(value.low), rounded(value.high))); }
+};
+
+using NativeF16 = F16;
+
+#include "horo/kernel/casts.inc"
+#include "horo/kernel/combine.inc"
+#include "horo/kernel/fold.inc"
+#include "horo/kernel/scale.inc"
+#include "horo/kernel/table.inc"
+
+}  // namespace
+
+extern const Kernels kNeonKernels;
+constinit const Kernels kNeonKernels = table_of(Isa::kNeon);
+
+}  // namespace horo::kernel

@@ -1,0 +1,41 @@
+// The baseline of the architecture, conversions in plain C++: the reference for every other instruction set.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "horo/kernel/half.h"
+#include "horo/kernel/kernels.h"
+
+namespace horo::kernel {
+namespace {
+
+#include "horo/kernel/elements.inc"
+
+struct F16 : Plain<float> {
+  static constexpr size_t kSize = 2;
+  static constexpr bool kWidens = true;
+  static float load(const std::byte* from) { return f16_to_f32(load_raw<uint16_t>(from)); }
+  static void store(std::byte* to, float value) { store_raw(to, f32_to_f16(value)); }
+};
+
+struct BF16 : Plain<float> {
+  static constexpr size_t kSize = 2;
+  static constexpr bool kWidens = true;
+  static float load(const std::byte* from) { return bf16_to_f32(load_raw<uint16_t>(from)); }
+  static void store(std::byte* to, float value) { store_raw(to, f32_to_bf16(value)); }
+};
+
+using NativeF16 = F16;
+
+#include "horo/kernel/casts.inc"
+#include "horo/kernel/combine.inc"
+#include "horo/kernel/fold.inc"
+#include "horo/kernel/scale.inc"
+#include "horo/kernel/table.inc"
+
+}  // namespace
+
+constinit const Kernels kGenericKernels = table_of(Isa::kGeneric);
+
+}  // namespace horo::kernel

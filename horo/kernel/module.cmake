@@ -1,0 +1,30 @@
+# One kernel source, compiled once per instruction set. Only the folder of the target's architecture takes part.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(kernel_foreign x86_64)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(kernel_foreign aarch64)
+else()
+  message(FATAL_ERROR "horo/kernel has no folder for the architecture ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+get_target_property(kernel_sources ${target} SOURCES)
+list(FILTER kernel_sources EXCLUDE REGEX "/kernel/${kernel_foreign}/")
+set_property(TARGET ${target} PROPERTY SOURCES ${kernel_sources})
+
+# Contraction and -ffast-math would change bits. Nobody reads exception flags, so comparisons may be speculated, which
+# the vectoriser needs. The last two silence notes about vector types in internal functions.
+set(kernel_flags -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi -Wno-ignored-attributes)
+function(kernel_isa file)
+  set_source_files_properties(${folder}/${file} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}")
+endfunction()
+
+kernel_isa(generic.cc)
+kernel_isa(crc32c.cc)
+kernel_isa(x86_64/avx2.cc -mavx2 -mf16c)
+# g++ 12 calls the undefined vectors inside its own AVX-512 header uninitialized.
+set(kernel_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -Wno-uninitialized -Wno-maybe-uninitialized)
+kernel_isa(x86_64/avx512.cc -mavx2 -mf16c ${kernel_avx512} -mprefer-vector-width=512)
+kernel_isa(x86_64/crc32c_sse42.cc -msse4.2 -mpclmul)
+kernel_isa(x86_64/crc32c_avx512.cc -msse4.2 -mpclmul ${kernel_avx512} -mvpclmulqdq)
+kernel_isa(aarch64/neon.cc)
+kernel_isa(aarch64/sve.cc -march=armv8.2-a+sve+fp16+bf16)
+kernel_isa(aarch64/crc32c_armv8.cc -march=armv8-a+crc+crypto)
