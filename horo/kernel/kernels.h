@@ -1,6 +1,6 @@
 // The tables that one instruction set fills, and how they are found. Inside this folder only; users include reduce.h.
 //
-// combine.inc is the one source of all kernels. Each <arch>/<isa>.cc compiles it with the flags of its instruction set
+// kernels.inc is the one source of all kernels. Each <arch>/<isa>.cc compiles it with the flags of its instruction set
 // (module.cmake) inside an unnamed namespace and exports one table, so that no inline function compiled with wider
 // instructions can be picked by the linker for the rest of the program. For the same reason those files include
 // nothing that has inline functions of its own beyond what is always inlined.

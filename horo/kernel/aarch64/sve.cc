@@ -13,7 +13,6 @@ namespace horo::kernel {
 namespace {
 
 #include "horo/kernel/aarch64/half_neon.inc"
-#include "horo/kernel/elements.inc"
 
 struct BF16 : Half<float32x4_t> {
   static Wide load(const std::byte* from) { return widened_bf16(load_raw<uint16x8_t>(from)); }
@@ -35,11 +34,7 @@ struct NativeF16 {
   }
 };
 
-#include "horo/kernel/casts.inc"
-#include "horo/kernel/combine.inc"
-#include "horo/kernel/fold.inc"
-#include "horo/kernel/scale.inc"
-#include "horo/kernel/table.inc"
+#include "horo/kernel/kernels.inc"
 
 }  // namespace
 

@@ -47,11 +47,7 @@ struct BF16 : Half<__m512> {
 
 using NativeF16 = F16;
 
-#include "horo/kernel/casts.inc"
-#include "horo/kernel/combine.inc"
-#include "horo/kernel/fold.inc"
-#include "horo/kernel/scale.inc"
-#include "horo/kernel/table.inc"
+#include "horo/kernel/kernels.inc"
 
 }  // namespace
 
