@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the sources to the architecture: who may include whom, and which names may appear where.
 
-Run from anywhere; prints one line per violation and exits with 1 if there is any. docs/architecture.md tells the reasons.
+Prints one line per violation and exits with 1 if there is any. docs/architecture.md tells the reasons.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class Source:
 def without_comments_and_strings(text: str) -> str:
     """Blanks out comments, strings and characters; lines keep their numbers."""
     token = re.compile(
-        r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.DOTALL
+        r'//[^\n]*|/\*.*?\*/|R"([^(\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'',
+        re.DOTALL,
     )
     return token.sub(lambda match: re.sub(r"[^\n]", " ", match.group(0)), text)
 

@@ -97,7 +97,9 @@ class LayersTest(unittest.TestCase):
         self.allowed("horo/net/a.cc", "\n" * 500)
 
     def test_strings_and_comments_are_not_code(self) -> None:
-        self.allowed("horo/net/a.cc", '/* getenv\n usleep(1) */ auto x = "getenv(\\"sleep(1)\\")"; int y = 1\'000\'000;\n')
+        self.allowed(
+            "horo/net/a.cc", '/* getenv\n usleep(1) */ auto x = "getenv(\\"sleep(1)\\")"; int y = 1\'000\'000;\n'
+        )
         self.refused("horo/net/a.cc", "int y = 1'000; usleep(1); int z = 2'000;\n", "wait for a condition")
 
 

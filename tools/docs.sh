@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 build=$1
 if [ -f cli/main.cc ]; then
   cmake --build "$build" --target horo_cli
-  "$build/bin/horo" knobs --markdown >"$build/knobs.md"
-  { printf '# Knobs\n\nWritten by `make docs` from the tables in the code.\n\n' && cat "$build/knobs.md"; } >docs/knobs.md
+  table=$("$build/bin/horo" knobs --markdown)
+  printf '# Knobs\n\nMade by "make docs" from the tables in the code; do not edit.\n\n%s\n' "$table" >docs/knobs.md
 fi
 python3 tools/check_links.py

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check, says what each found, and fails if any did. --fix rewrites; --tidy-seconds N limits clang-tidy.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 
 fix=0
 tidy_seconds=60

@@ -111,7 +111,8 @@ def main() -> int:
                 failed += 1
                 print(problem)
     done = len(todo) - skipped
-    print(f"tidy: {len(every)} files, {len(every) - len(todo)} known to be clean, {done} checked, {failed} with findings")
+    clean = len(every) - len(todo)
+    print(f"tidy: {len(every)} files, {clean} known to be clean, {done} checked, {failed} with findings")
     if skipped:
         print(f"tidy: {skipped} files did not fit into {arguments.seconds:.0f} s; `make lint-all` checks them")
     return 1 if failed else 0
