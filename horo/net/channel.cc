@@ -120,7 +120,9 @@ Result<Message> Channel::receive(Deadline deadline) {
 }
 
 Status Channel::send_descriptors(std::span<const int> descriptors, Deadline deadline) {
-  if (!ready() || queued() > 0) return {Code::kInvalidArgument, "descriptors are sent when a channel has nothing queued"};
+  if (!ready() || queued() > 0) {
+    return {Code::kInvalidArgument, "descriptors are sent on a channel that is ready and has nothing queued"};
+  }
   Writer out(kDescriptorsBytes);
   out.u32(kDescriptorsMagic);
   out.count(descriptors.size());

@@ -1,10 +1,10 @@
 // The authenticated channel: messages between two members of a job over TLS 1.3 with the job's key.
 //
 // How a connection is made:
-//   1. TLS 1.3 handshake with an external pre-shared key and a fresh key exchange (tls.h). The pre-shared key is derived
-//      from the job's key and an identity: job, purpose, epoch, connecting and accepting member (identity.h). Whoever
-//      does not hold the job's key learns nothing and gets nowhere; nor does a proof made for other members, for the
-//      other direction or another epoch, or one sent back to its sender.
+//   1. TLS 1.3 handshake with an external pre-shared key and a fresh key exchange (tls.h). The pre-shared key is
+//      derived from the job's key and an identity: job, purpose, epoch, connecting and accepting member (identity.h).
+//      Whoever does not hold the job's key learns nothing and gets nowhere; nor does a proof made for other members,
+//      for the other direction or another epoch, or one sent back to its sender.
 //   2. The connecting side sends its Hello, the accepting side answers with its own and its verdict (hello.h).
 //   3. Frames (frame.h) in both directions.
 // Before 1 is done a peer gets at most `most_unauthenticated` bytes read and `handshake_limit` time.

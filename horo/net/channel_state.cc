@@ -8,7 +8,8 @@ namespace horo::net {
 
 IoResult SocketWire::receive(std::span<std::byte> into) {
   if (allowance_ == 0) {
-    return IoResult::failed({Code::kUnauthenticated, text("sent more than ", limit_, " bytes without proving the key")});
+    return IoResult::failed(
+        {Code::kUnauthenticated, text("sent more than ", limit_, " bytes without proving the key")});
   }
   IoResult result = socket_.receive(into.first(std::min(into.size(), allowance_)));
   if (allowance_ != SIZE_MAX) allowance_ -= result.bytes();

@@ -48,8 +48,8 @@ std::vector<std::byte> encode(const Hello& hello);
 Result<size_t> decode_hello_prefix(std::span<const std::byte, Hello::kPrefixBytes> prefix);
 Result<Hello> decode_hello_body(std::span<const std::byte> body);
 
-/// The wire version that both speak; kIncompatible, naming both sides, when there is none, when one lacks a feature that
-/// the other requires, or when their epochs differ.
+/// The wire version that both speak; kIncompatible, naming both sides, when there is none, when one lacks a feature
+/// that the other requires, or when their epochs differ.
 Result<uint16_t> agree(const Hello& mine, const Hello& theirs);
 
 }  // namespace horo::net

@@ -52,8 +52,8 @@ Result<std::vector<std::byte>> encode(const Identity& identity);
 Result<Identity> decode_identity(std::span<const std::byte> bytes);
 
 /// Whether a connection that claims `claimed` is meant for `self`, a member of `job`. A claim by oneself is a
-/// reflection: somebody sends our own connection back to us. The epoch is compared after the handshake (Hello), when the
-/// peer's word can be trusted and the answer reaches the right one.
+/// reflection: somebody sends our own connection back to us. The epoch is compared after the handshake (Hello), when
+/// the peer's word can be trusted and the answer reaches the right one.
 Status check_addressed(const Identity& claimed, const std::string& job, Member self);
 
 /// The TLS pre-shared key of one connection.

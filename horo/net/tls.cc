@@ -61,8 +61,6 @@ Status Tls::open() {
   SSL_CTX_set_read_ahead(context_, 0);
   SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                  SSL_MODE_RELEASE_BUFFERS);
-  // A server that shows a certificate instead of the key fails here: nothing is trusted.
-  SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
   // OpenSSL's own socket BIO writes with SIGPIPE.
   method_ = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "horo wire");
   if (method_ == nullptr || BIO_meth_set_read_ex(method_, TlsSession::Callbacks::bio_read) != 1 ||
@@ -108,6 +106,8 @@ Status TlsSession::open(bool server) {
     SSL_set_psk_find_session_callback(ssl_, Callbacks::find_psk);
     SSL_set_accept_state(ssl_);
   } else {
+    // A server that shows a certificate instead of the key fails here: none is trusted.
+    SSL_set_verify(ssl_, SSL_VERIFY_PEER, nullptr);
     SSL_set_psk_use_session_callback(ssl_, Callbacks::offer_psk);
     SSL_set_connect_state(ssl_);
   }
