@@ -26,6 +26,7 @@ struct BF16 : Plain<float> {
   static void store(std::byte* to, float value) { store_raw(to, f32_to_bf16(value)); }
 };
 
+using OrderedBF16 = BF16;
 using NativeF16 = F16;
 
 #include "horo/kernel/kernels.inc"

@@ -22,6 +22,8 @@ struct BF16 : Half<float32x4_t> {
   }
 };
 
+using OrderedBF16 = BF16;
+
 struct NativeF16 {
   using Wide = float16x8_t;
   using Factor = float;

@@ -25,23 +25,38 @@ struct F16 : Half<__m512> {
   }
 };
 
-struct BF16 : Half<__m512> {
+/// Nearest even, in the upper 16 bits of each lane. The canonical NaN is too far from the next exponent for the carry
+/// to reach it.
+inline __m512i rounded_to_bf16(__m512 value) {
+  const __m512i bits = _mm512_castps_si512(canonical(value));
+  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  const __m512i half_less = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+  return _mm512_mask_add_epi32(half_less, odd, half_less, _mm512_set1_epi32(1));
+}
+
+struct OrderedBF16 : Half<__m512> {
   static __m512 widen(__m256i halves) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
   }
   static Wide load(const std::byte* from) {
     return {widen(load_raw<__m256i>(from)), widen(load_raw<__m256i>(from + 32))};
   }
-  /// Nearest even. The canonical NaN is too far from the next exponent for the carry to reach it.
-  static __m256i rounded(__m512 value) {
-    const __m512i bits = _mm512_castps_si512(canonical(value));
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i carried = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(carried, 16));
+  static void store(std::byte* to, Wide value) {
+    store_raw(to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_to_bf16(value.low), 16)));
+    store_raw(to + 32, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded_to_bf16(value.high), 16)));
+  }
+};
+
+/// The elements at even places in `low`, those at odd places in `high`: cheaper to take apart and to put together.
+struct BF16 : Half<__m512> {
+  static Wide load(const std::byte* from) {
+    const auto both = load_raw<__m512i>(from);
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)),
+            _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xFFFF0000))))};
   }
   static void store(std::byte* to, Wide value) {
-    store_raw(to, rounded(value.low));
-    store_raw(to + 32, rounded(value.high));
+    const __m512i even = _mm512_srli_epi32(rounded_to_bf16(value.low), 16);
+    store_raw(to, _mm512_mask_blend_epi16(0xAAAAAAAA, even, rounded_to_bf16(value.high)));
   }
 };
 
