@@ -1,0 +1,343 @@
+#include "sim/node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horo/base/text.h"
+
+namespace horo::sim {
+
+namespace {
+
+using rendezvous::LostSet;
+using rendezvous::MessageKind;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+namespace input = rendezvous::input;
+namespace output = rendezvous::output;
+namespace watching = rendezvous::watch;
+
+constexpr int kGroupsPerView = 3;
+/// After so many operations without a fault the application slows down: a run that waits for a freeze limit is then
+/// cheap, and ranks are seen to wait long for members that are merely late.
+constexpr uint64_t kBriskOperations = 20;
+
+uint64_t group_id(uint64_t epoch, int index) { return epoch * 100 + static_cast<uint64_t>(index); }
+uint64_t epoch_of(uint64_t group) { return group / 100; }
+bool is_world(uint64_t group) { return group % 100 == 0; }
+
+rendezvous::Suspicion::Options suspicion_options(Bug bug) {
+  rendezvous::Suspicion::Options options;
+  options.freeze_timeout = bug == Bug::kHastyEviction ? kFreezeTimeout / 3 : kFreezeTimeout;
+  if (bug == Bug::kNoPauseReset) options.pause_intervals = 1 << 20;
+  return options;
+}
+
+}  // namespace
+
+Node::Node(World& world, int rank)
+    : world_(world),
+      rank_(rank),
+      membership_({rank, world.options().ranks, 0, std::chrono::seconds(30)}),
+      suspicion_(suspicion_options(world.options().bug)) {}
+
+void Node::start() {
+  views_[0] = membership_.members();
+  open(group_id(0, 0), views_[0]);
+}
+
+void Node::handle(const NodeEvent& event) {
+  std::visit([this](const auto& value) { on(value); }, event);
+  if (running()) update_waits();
+}
+
+void Node::leave() {
+  feed(input::Leave{});
+  state_ = State::kLeft;
+}
+
+void Node::on(const Delivery& delivery) {
+  bool lost = membership_.lost().contains(delivery.from);
+  if (auto* message = std::get_if<Control>(&delivery.packet)) {
+    take(delivery.from, **message);
+  } else if (std::holds_alternative<Probe>(delivery.packet)) {
+    send(delivery.from, Answer{});
+  } else if (std::holds_alternative<Answer>(delivery.packet)) {
+    watch(watching::Answered{delivery.from});
+  } else if (!lost || has_bug(Bug::kHearTheLost)) {
+    std::visit(
+        [&](const auto& packet) {
+          if constexpr (requires { packet.group; }) take_for_group(delivery.from, packet);
+        },
+        delivery.packet);
+  }
+}
+
+void Node::take(int from, const rendezvous::Message& message) {
+  watch(watching::Answered{from});
+  rendezvous::Message heard = message;
+  if (has_bug(Bug::kStaleFlush) && heard.kind == MessageKind::kFlush && membership_.lost().includes(heard.lost)) {
+    heard.lost = membership_.lost();
+  }
+  feed(input::Received{from, std::move(heard)});
+}
+
+template <class GroupPacket>
+void Node::take_for_group(int from, const GroupPacket& packet) {
+  auto group = groups_.find(packet.group);
+  if (group == groups_.end()) {
+    early_[packet.group].emplace_back(from, packet);
+  } else {
+    group->second.take(from, packet);
+  }
+}
+
+void Node::on(const EnterTimer& timer) { groups_.at(timer.group).enter(); }
+
+void Node::on(const FinishTimer& timer) { groups_.at(timer.group).finish(timer.number); }
+
+void Node::on(const StopTimer& timer) {
+  GroupModel& group = groups_.at(timer.group);
+  group.stop();
+  if (has_bug(Bug::kReportWhileRunning)) return;
+  rendezvous::Report report = group.report();
+  if (has_bug(Bug::kStaleReport)) report = first_reports_.try_emplace(timer.group, report).first->second;
+  feed(input::Reported{timer.epoch, report});
+}
+
+void Node::on(const DetectTimer& timer) { feed(input::Lost{timer.loss}); }
+
+void Node::on(const TickTimer&) {
+  tick_at_.reset();
+  feed(input::Tick{});
+  watch(watching::Tick{});
+  plan_tick();
+}
+
+void Node::feed(rendezvous::Input input) {
+  inputs_.push_back(std::move(input));
+  if (!draining_) drain();
+}
+
+void Node::drain() {
+  draining_ = true;
+  while (!inputs_.empty() && running()) {
+    rendezvous::Input input = std::move(inputs_.front());
+    inputs_.pop_front();
+    input_is_message_ = std::holds_alternative<input::Received>(input);
+    size_t known = membership_.lost().size();
+    std::vector<rendezvous::Output> outputs = membership_.step(input, world_.now());
+    if (membership_.lost().size() != known) world_.checker().learned(rank_, membership_.lost(), world_.now());
+    for (auto& out : outputs) {
+      if (!running()) break;  // Killed on the way: the rest is never carried out.
+      std::visit([this](auto& value) { apply(value); }, out);
+    }
+  }
+  draining_ = false;
+}
+
+void Node::apply(output::Send& send_out) {
+  const rendezvous::Message& message = send_out.message;
+  if (has_bug(Bug::kNoForward) && message.kind == MessageKind::kRevoke && input_is_message_) return;
+  auto shared = std::make_shared<const rendezvous::Message>(message);
+  for (int to : send_out.to) {
+    if (!running()) return;
+    send(to, shared);
+    if (message.kind == MessageKind::kRevoke) world_.pass(rank_, Point::kRevokeSent);
+    if (message.kind == MessageKind::kFlush) world_.pass(rank_, Point::kFlushSent);
+    if (message.kind == MessageKind::kStable) world_.pass(rank_, Point::kStableSent);
+  }
+  if (has_bug(Bug::kDecideAlone) && message.kind == MessageKind::kFlush) {
+    for (int peer : membership_.waiting_for()) {
+      inputs_.push_back(input::Received{peer, {MessageKind::kFlush, message.base_epoch, message.lost, {}}});
+    }
+  }
+}
+
+void Node::apply(output::Revoke& revoke) {
+  ++world_.counts().rounds;
+  world_.trace(rank_, "revokes ", revoke.groups.size(), " groups: ", revoke.lost.to_string());
+  for (uint64_t id : revoke.groups) {
+    GroupModel& group = groups_.at(id);
+    if (group.settled()) ++world_.counts().replaced;
+    group.revoke();
+    unreleased_.insert(id);
+    if (has_bug(Bug::kReportWhileRunning)) inputs_.push_back(input::Reported{revoke.epoch, group.report()});
+    int64_t leaving = group.stopped() ? 0 : world_.random().between(0, 2000);
+    world_.schedule(rank_, microseconds(leaving), StopTimer{id, revoke.epoch});
+  }
+}
+
+void Node::apply(output::Decide& decide) {
+  world_.trace(rank_, "decides that group ", decide.group, " ends at ", decide.final, ", serving ", decide.serve.size(),
+               " ranks", decide.await ? ", awaiting" : "");
+  GroupModel& group = groups_.at(decide.group);
+  if (!has_bug(Bug::kFailAlone)) group.decide(decide);
+  world_.pass(rank_, Point::kDecided);
+  serve(group, decide);
+}
+
+void Node::serve(const GroupModel& group, const output::Decide& decide) {
+  if (has_bug(Bug::kNoServe)) return;
+  for (const auto& transfer : decide.serve) {
+    for (uint64_t number = transfer.first; number <= transfer.last; ++number) {
+      auto value = group.retained(number);
+      if (group.kind(number) == OpKind::kExchange) {
+        violated(text("rank ", transfer.peer, " lacks its own part of operation ", number, " of group ", decide.group));
+      } else if (!value) {
+        violated(text("rank ", rank_, " does not retain operation ", number, " of group ", decide.group,
+                      ", which rank ", transfer.peer, " lacks"));
+      } else if (running()) {
+        ++world_.counts().served;
+        send(transfer.peer, Serve{decide.group, number, *value});
+        world_.pass(rank_, Point::kServing);
+      }
+    }
+  }
+}
+
+void Node::apply(output::Install& install) {
+  world_.trace(rank_, "installs epoch ", install.epoch);
+  world_.checker().installed(rank_, install.epoch, install.lost);
+  views_[install.epoch] = install.members;
+  if (has_bug(Bug::kEarlyRelease)) {
+    for (auto& [id, group] : groups_) {
+      if (group.settled()) group.release();
+    }
+  }
+  open(group_id(install.epoch, 0), install.members);
+  world_.pass(rank_, Point::kInstalled);
+}
+
+void Node::apply(output::Release& release) {
+  for (uint64_t id : release.groups) {
+    groups_.at(id).release();
+    unreleased_.erase(id);
+  }
+}
+
+void Node::apply(output::Fence& fence) {
+  world_.trace(rank_, "is fenced by rank ", fence.by);
+  ++world_.counts().fenced;
+  world_.checker().fenced(rank_);
+  if (!has_bug(Bug::kNoFence)) state_ = State::kFenced;
+}
+
+void Node::open(uint64_t id, std::vector<int> members) {
+  GroupModel::Identity identity{id, world_.options().seed, rank_, members, world_.options().bug};
+  groups_.try_emplace(id, std::move(identity), *this);
+  feed(input::Opened{id, std::move(members)});
+  enter_soon(id);
+  auto early = early_.extract(id);
+  if (early.empty()) return;
+  for (auto& [from, packet] : early.mapped()) {
+    std::visit(
+        [&, sender = from](const auto& value) {
+          if constexpr (requires { value.group; }) groups_.at(id).take(sender, value);
+        },
+        packet);
+  }
+}
+
+void Node::open_subgroups(uint64_t epoch) {
+  for (int index = 1; index < kGroupsPerView; ++index) {
+    uint64_t id = group_id(epoch, index);
+    std::vector<int> members;
+    for (int rank : views_.at(epoch)) {
+      if (mix(mix(world_.options().seed, id), static_cast<uint64_t>(rank)) % 3 != 0) members.push_back(rank);
+    }
+    if (std::find(members.begin(), members.end(), rank_) != members.end()) open(id, std::move(members));
+  }
+}
+
+void Node::send(int to, Packet packet) { world_.send(rank_, to, std::move(packet)); }
+
+void Node::enter_soon(uint64_t group) {
+  Random& random = world_.random();
+  int64_t think = random.chance(80) ? random.between(0, 200) : random.between(0, 3000);
+  if (groups_.at(group).completed() >= marks_[group] + kBriskOperations) {
+    think = random.chance(90) ? random.between(20'000, 100'000) : random.between(150'000, 400'000);
+  }
+  world_.schedule(rank_, microseconds(think), EnterTimer{group});
+}
+
+void Node::finish_soon(uint64_t group, uint64_t number) {
+  world_.schedule(rank_, microseconds(world_.random().between(0, 100)), FinishTimer{group, number});
+}
+
+void Node::succeeded(uint64_t group, uint64_t number) {
+  ++world_.counts().operations;
+  world_.checker().succeeded(rank_, group, number);
+  // Making a subgroup is an operation of its parent: where that succeeds, the subgroup is opened.
+  if (is_world(group) && number == 1) open_subgroups(epoch_of(group));
+}
+
+void Node::failed(uint64_t group, uint64_t from_number) { world_.checker().failed(rank_, group, from_number); }
+
+void Node::settled(uint64_t group, uint64_t epoch) { inputs_.push_back(input::Settled{epoch, group}); }
+
+void Node::violated(std::string what) { world_.checker().violated(std::move(what)); }
+
+void Node::watch(const watching::Input& input) {
+  for (const auto& out : suspicion_.step(input, world_.now())) {
+    if (auto* probe = std::get_if<watching::Probe>(&out)) {
+      send(probe->rank, Probe{});
+      world_.pass(rank_, Point::kProbing);
+    } else if (auto* evict = std::get_if<watching::Evict>(&out)) {
+      world_.trace(rank_, "evicts rank ", evict->rank);
+      world_.checker().evicted(evict->rank, world_.now());
+      feed(input::Lost{{evict->rank, rendezvous::LossReason::kFrozen}});
+    }
+  }
+}
+
+void Node::update_waits() {
+  if (!inputs_.empty()) drain();
+  std::set<int> waits;
+  for (const auto& [id, group] : groups_) group.add_waits(waits);
+  if (!has_bug(Bug::kBlindFlush)) {
+    for (int rank : membership_.waiting_for()) waits.insert(rank);
+  }
+  std::erase_if(waits, [this](int rank) { return membership_.lost().contains(rank); });
+  if (waits != waits_) {
+    waits_ = std::move(waits);
+    watch(watching::WaitingOn{{waits_.begin(), waits_.end()}, world_.now()});
+  }
+  plan_tick();
+}
+
+void Node::plan_tick() {
+  std::optional<Time> next = membership_.next_tick();
+  if (auto due = suspicion_.next_tick(); due && (!next || *due < *next)) next = due;
+  if (!next || (tick_at_ && *tick_at_ <= *next)) return;
+  tick_at_ = next;
+  world_.schedule(rank_, std::max(*next - world_.now(), Duration::zero()), TickTimer{});
+}
+
+void Node::mark() {
+  marks_.clear();
+  for (const auto& [id, group] : groups_) marks_[id] = group.completed();
+}
+
+bool Node::well(uint64_t operations) const {
+  if (!unreleased_.empty()) return false;
+  for (const auto& [id, group] : groups_) {
+    if (group.settled()) continue;
+    auto mark = marks_.find(id);
+    if (group.revoked() || group.completed() < (mark == marks_.end() ? 0 : mark->second) + operations) return false;
+  }
+  return membership_.waiting_for().empty() && membership_.epoch() == membership_.lost().size();
+}
+
+std::string Node::describe() const {
+  std::string all = text("rank ", rank_, " in epoch ", membership_.epoch(), ", lost: ", membership_.lost().to_string(),
+                         ", flush waits for ", ranks_text(membership_.waiting_for()));
+  for (const auto& [id, group] : groups_) {
+    if (group.settled()) continue;
+    all += text("; group ", id, " completed ", group.completed(), " holds ", group.report().held,
+                group.revoked() ? " revoked" : "", group.stopped() ? " stopped" : "");
+  }
+  return all;
+}
+
+}  // namespace horo::sim

@@ -1,0 +1,39 @@
+// Who is killed, frozen or leaves in a run, and when: drawn from the seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/random.h"
+
+#include "horo/base/deadline.h"
+
+namespace horo::sim {
+
+/// Instants of the protocol at which a fault may strike.
+enum class Point : uint8_t { kRevokeSent, kFlushSent, kDecided, kInstalled, kServing, kStableSent, kProbing };
+inline constexpr int kPointCount = 7;
+
+struct Fault {
+  enum class Kind : uint8_t { kKill, kFreezeShort, kFreezeLong, kFreezeForever, kLeave };
+  Kind kind = Kind::kKill;
+  Duration at{};  ///< After the start. A fault that waits for a point becomes armed then.
+  bool at_point = false;
+  Point point = Point::kRevokeSent;
+  int passes = 0;    ///< Strike at the n-th passage.
+  int victim = -1;   ///< -1: the rank that passes the point.
+  Duration lasts{};  ///< Of a freeze.
+};
+
+struct Scenario {
+  std::vector<Fault> faults;
+  std::string to_string() const;
+};
+
+/// Freeze limit of all runs.
+inline constexpr Duration kFreezeTimeout = std::chrono::seconds(1);
+
+Scenario draw_scenario(Random& random, int ranks);
+
+}  // namespace horo::sim
