@@ -89,6 +89,7 @@ Status Executor::work(const Plan& plan, const Buffers& buffers, const Work& work
   std::byte* into = write_place(plan, buffers, work.into.place);
   sources_.clear();
   for (Place source : plan.sources_of(work)) sources_.push_back(read_place(plan, buffers, source));
+  if (work.action == WorkAction::kCopy && sources_[0] == into) return {};
   size_t element = plan.element_bytes();
   uint64_t step = poke ? std::max<size_t>(kBytesBetweenPokes / element, 1) : work.into.count;
   for (uint64_t done = 0; done < work.into.count; done += step) {

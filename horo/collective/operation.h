@@ -49,6 +49,8 @@ struct Operation {
   /// All elements of the operation; for an alltoall, those this member sends.
   uint64_t total() const;
   uint64_t total_bytes() const { return total() * size_of(dtype); }
+
+  friend bool operator==(const Operation&, const Operation&) = default;
 };
 
 /// Where the members of a group are. Equal on all members.

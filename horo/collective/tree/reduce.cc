@@ -84,7 +84,7 @@ Cost reduce_cost(const Operation& operation, const Shape& shape, const Table&) {
   cost.steps = tree.levels() + (tree.pairs() > 0 ? 1 : 0);
   cost.messages = 1;
   cost.bytes = operation.total_bytes();
-  bool root_in_pair = tree.in_pair(static_cast<size_t>(operation.root)) || tree.pairs() > 0;
+  bool root_in_pair = tree.in_pair(static_cast<size_t>(operation.root));
   cost.reduced = 2 * (tree.levels() + (root_in_pair ? 1 : 0)) * operation.total_bytes();
   return spread_over_hosts(cost, shape);
 }
