@@ -10,6 +10,7 @@ export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
 export CCACHE_MAXSIZE ?= 2G
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 STAMPS := .cache/stamps
 CMAKE_FILES := CMakeLists.txt CMakePresets.json $(wildcard cmake/*) tests/CMakeLists.txt bench/CMakeLists.txt
@@ -46,7 +47,9 @@ release: $(STAMPS)/build  ## Build what is measured and shipped (build/release)
 # The wheel is built with the flags of the dev preset: its objects come from the compiler cache.
 .venv/.installed: $(WHEEL_FILES) | $(STAMPS)/python
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-	  --force-reinstall -C cmake.build-type=RelWithDebInfo -C cmake.define.HORO_WERROR=ON -C build-dir=build/wheel .
+	  --force-reinstall -C cmake.build-type=RelWithDebInfo \
+	  -C "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" -C cmake.define.HORO_WERROR=ON \
+	  -C build-dir=build/wheel .
 	@touch $@
 
 test-python: .venv/.installed  ## Check the installed Python package

@@ -31,14 +31,9 @@ function(horo_module name)
   foreach(dependency IN LISTS ARG_DEPENDS)
     target_link_libraries(${target} ${scope} horo_${dependency})
   endforeach()
-  if(EXISTS ${folder}/module.cmake)
-    include(${folder}/module.cmake)
-  endif()
 
   if(HORO_TESTS AND test_sources)
-    horo_program(${target}_test SOURCES ${test_sources} LIBRARIES ${target} GTest::gtest_main GTest::gtest)
-    add_test(NAME ${name} COMMAND ${target}_test)
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+    horo_test(${name} SOURCES ${test_sources} LIBRARIES ${target})
   endif()
   if(HORO_BENCH AND bench_sources)
     horo_program(${target}_bench SOURCES ${bench_sources} LIBRARIES ${target} benchmark::benchmark_main)
@@ -50,6 +45,9 @@ function(horo_module name)
       target_link_options(horo_${name}_${stem} PRIVATE -fsanitize=fuzzer)
     endforeach()
   endif()
+  if(EXISTS ${folder}/module.cmake)
+    include(${folder}/module.cmake)
+  endif()
 endfunction()
 
 # horo_program(NAME SOURCES files... LIBRARIES targets...): an executable with our warnings and include paths.
@@ -59,4 +57,30 @@ function(horo_program name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_compile_options(${name} PRIVATE ${HORO_WARNINGS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES})
+endfunction()
+
+# horo_test(NAME SOURCES files... LIBRARIES targets...): the GoogleTest program horo_NAME_test, run by ctest as NAME.
+#
+# Most of the time of compiling a test goes into GoogleTest's headers and into optimising code that runs once, so all
+# tests share precompiled headers and are optimised lightly. The library under test is not affected.
+function(horo_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  set(program horo_${name}_test)
+  horo_program(${program} SOURCES ${ARG_SOURCES} LIBRARIES ${ARG_LIBRARIES} GTest::gtest_main GTest::gtest)
+  target_compile_options(${program} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  if(HORO_TEST_PCH)
+    if(NOT TARGET horo_test_headers)
+      # An executable, because GCC takes precompiled headers only where all flags are the same (-fPIE).
+      file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/horo_test_headers.cc CONTENT "int main() {}\n")
+      add_executable(horo_test_headers ${CMAKE_BINARY_DIR}/horo_test_headers.cc)
+      target_compile_options(horo_test_headers PRIVATE ${HORO_WARNINGS} $<$<CONFIG:RelWithDebInfo>:-O1>)
+      target_link_libraries(horo_test_headers PRIVATE GTest::gtest Threads::Threads)
+      target_precompile_headers(horo_test_headers PRIVATE <gtest/gtest.h> <algorithm> <array> <atomic> <chrono>
+        <condition_variable> <cstring> <functional> <map> <memory> <mutex> <numeric> <optional> <random> <span> <string>
+        <string_view> <thread> <vector>)
+    endif()
+    target_precompile_headers(${program} REUSE_FROM horo_test_headers)
+  endif()
+  add_test(NAME ${name} COMMAND ${program})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
 endfunction()

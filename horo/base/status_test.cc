@@ -52,7 +52,9 @@ TEST(Status, EveryCodeHasANameOfItsOwn) {
   EXPECT_EQ(code_name(static_cast<Code>(-1)), "unknown");
 }
 
-TEST(StatusDeathTest, AnErrorNeedsAnErrorCode) { EXPECT_DEATH(Status(Code::kOk, "x"), "an OK status has no message"); }
+TEST(StatusDeathTest, AnErrorNeedsAnErrorCode) {
+  EXPECT_DEATH((void)Status(Code::kOk, "x"), "an OK status has no message");
+}
 
 TEST(Result, HoldsAValue) {
   Result<std::string> result = std::string("word");
