@@ -41,6 +41,8 @@ struct ChannelOptions {
   /// This side: its member and epoch must be those of the identity. See local_hello().
   Hello hello;
   size_t most_unauthenticated = 4096;
+  /// What was read from the socket already, to find out what comes (listener.h); it counts as unauthenticated.
+  std::vector<std::byte> received_before;
   Duration handshake_limit = std::chrono::seconds(2);
   /// Payload of one message, in both directions.
   uint32_t most_message = 16 << 20;

@@ -11,7 +11,13 @@ IoResult SocketWire::receive(std::span<std::byte> into) {
     return IoResult::failed(
         {Code::kUnauthenticated, text("sent more than ", limit_, " bytes without proving the key")});
   }
-  IoResult result = socket_.receive(into.first(std::min(into.size(), allowance_)));
+  into = into.first(std::min(into.size(), allowance_));
+  IoResult result = before_.empty() ? socket_.receive(into) : IoResult::moved(std::min(into.size(), before_.size()));
+  if (!before_.empty()) {
+    auto end = before_.begin() + static_cast<ptrdiff_t>(result.bytes());
+    std::copy(before_.begin(), end, into.begin());
+    before_.erase(before_.begin(), end);
+  }
   if (allowance_ != SIZE_MAX) allowance_ -= result.bytes();
   return result;
 }
@@ -28,7 +34,7 @@ void Outbox::drop(size_t count) {
 }
 
 Channel::State::State(Socket socket, ChannelOptions chosen, bool is_connector)
-    : wire(std::move(socket), chosen.most_unauthenticated),
+    : wire(std::move(socket), chosen.most_unauthenticated, std::move(chosen.received_before)),
       options(std::move(chosen)),
       connector(is_connector),
       deadline(Deadline::after(options.handshake_limit)) {}

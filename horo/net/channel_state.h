@@ -14,7 +14,8 @@ namespace horo::net {
 /// A socket that stops reading once an allowance is used up.
 class SocketWire final : public Wire {
  public:
-  SocketWire(Socket socket, size_t allowance) : socket_(std::move(socket)), allowance_(allowance), limit_(allowance) {}
+  SocketWire(Socket socket, size_t allowance, std::vector<std::byte> received_before)
+      : socket_(std::move(socket)), allowance_(allowance), limit_(allowance), before_(std::move(received_before)) {}
   IoResult receive(std::span<std::byte> into) override;
   IoResult send(std::span<const std::byte> data) override { return socket_.send(data); }
   void allow_everything() { allowance_ = SIZE_MAX; }
@@ -24,6 +25,7 @@ class SocketWire final : public Wire {
   Socket socket_;
   size_t allowance_;
   size_t limit_;
+  std::vector<std::byte> before_;
 };
 
 /// Bytes that wait to be sent.

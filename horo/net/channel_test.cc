@@ -148,7 +148,7 @@ TEST(Channel, IsRefusedWithSwappedRolesAnotherAddresseeOrAnotherJob) {
   }
 }
 
-TEST(Channel, IsRefusedToOneWhoClaimsAnotherRankInsideTls) {
+TEST(Channel, IsNotOpenedWithAHelloOfAnotherRank) {
   Sides sides;
   auto ends = Socket::pair();
   sides.client.hello.member = 3;

@@ -94,7 +94,6 @@ Result<std::unique_ptr<TlsSession>> TlsSession::accept(std::shared_ptr<const Tls
 
 Status TlsSession::open(bool server) {
   ERR_clear_error();
-  server_ = server;
   ssl_ = SSL_new(tls_->context_);
   if (ssl_ == nullptr || SSL_set_app_data(ssl_, this) != 1) return setup_failed("session");
   BIO* bio = BIO_new(tls_->method_);
@@ -126,6 +125,7 @@ IoResult TlsSession::handshake() {
   if (SSL_session_reused(ssl_) != 1 || SSL_version(ssl_) != TLS1_3_VERSION) {
     return IoResult::failed({Code::kUnauthenticated, "the TLS handshake ended without the pre-shared key"});
   }
+  authenticated_ = true;
   return IoResult::moved(0);
 }
 
@@ -145,7 +145,7 @@ IoResult TlsSession::send(std::span<const std::byte> data) {
 
 void TlsSession::close() {
   ERR_clear_error();
-  if (SSL_is_init_finished(ssl_)) SSL_shutdown(ssl_);
+  if (authenticated_) SSL_shutdown(ssl_);
 }
 
 bool TlsSession::has_pending() const { return SSL_pending(ssl_) > 0; }
@@ -166,17 +166,16 @@ IoResult TlsSession::outcome(int result, const char* what) {
 }
 
 IoResult TlsSession::failure(const char* what) {
-  bool authenticated = SSL_is_init_finished(ssl_);
   if (!refusal_.ok()) return IoResult::failed(refusal_);
   if (!wire_error_.ok()) return IoResult::failed(wire_error_);
-  if (wire_ended_ && authenticated) {
+  if (wire_ended_ && authenticated_) {
     return IoResult::failed({Code::kPeerLost, "the connection ended without a goodbye"});
   }
   if (wire_ended_) {
     return IoResult::failed({Code::kPeerLost, "the connection was closed during the handshake"});
   }
   std::string reason = last_openssl_error();
-  if (authenticated) return IoResult::failed({Code::kCorrupt, text("TLS failed while ", what, ": ", reason)});
+  if (authenticated_) return IoResult::failed({Code::kCorrupt, text("TLS failed while ", what, ": ", reason)});
   // Whatever went wrong, the peer has not proven the key. An alert tells that the other side has found it out first.
   return IoResult::failed({Code::kUnauthenticated, reason});
 }

@@ -92,7 +92,7 @@ class TlsSession {
   const std::shared_ptr<const Tls> tls_;
   Wire& wire_;
   ssl_st* ssl_ = nullptr;
-  bool server_ = false;
+  bool authenticated_ = false;  // OpenSSL forgets it after a fatal error
   bool wants_write_ = false;
   bool wire_ended_ = false;
   Status wire_error_;  // of the wire; says more than OpenSSL's
