@@ -52,6 +52,8 @@ class LostSet {
   std::vector<int> ranks() const;
   /// "rank 2 (killed), rank 5 (frozen)"
   std::string to_string() const;
+  /// Reasons included.
+  friend bool operator==(const LostSet&, const LostSet&) = default;
 
  private:
   std::vector<Loss> losses_;

@@ -1,0 +1,137 @@
+#include "horo/rendezvous/bootstrap.h"
+
+#include <iomanip>
+#include <utility>
+
+#include "horo/base/text.h"
+#include "horo/net/address.h"
+#include "horo/rendezvous/knobs.h"
+
+namespace horo::rendezvous {
+
+namespace {
+
+/// What is left of the deadline is used to find out who is missing.
+constexpr Duration kToAskWhoCame = std::chrono::seconds(2);
+
+Status invalid(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
+
+std::string card_prefix(const std::string& job) { return text(job, "/card/"); }
+
+/// Padded, so that entries are sorted by rank.
+std::string card_key(const std::string& job, int rank) {
+  return text(card_prefix(job), std::setw(7), std::setfill('0'), rank);
+}
+
+Result<std::vector<PeerCard>> decode_cards(const Entries& entries, int size) {
+  std::vector<PeerCard> cards;
+  for (const auto& [key, value] : entries) {
+    HORO_ASSIGN(PeerCard card, decode_card(value));
+    if (card.rank != static_cast<int>(cards.size()) || card.size != size) {
+      return Status(Code::kCorrupt, text("the store holds ", card.to_string(), " of ", card.size, " under ", key,
+                                         ", in a job of ", size));
+    }
+    cards.push_back(std::move(card));
+  }
+  return cards;
+}
+
+/// Whose card the store holds, and who is missing.
+Status describe_missing(Store& store, const std::string& job, const PeerCard& mine, const Status& timeout) {
+  auto present = store.list(card_prefix(job), Deadline::after(kToAskWhoCame));
+  if (!present.ok()) return timeout;
+  std::vector<int> missing;
+  for (int rank = 0; rank < mine.size; ++rank) {
+    if (!present->contains(card_key(job, rank))) missing.push_back(rank);
+  }
+  return Status(
+      Code::kTimeout,
+      text(ranks_text(missing), " of ", mine.size, " did not join job '", job,
+           "' in time; check that they were started with the same HORO_SIZE, HORO_STORE, HORO_JOB_ID and key, "
+           "or raise HORO_TIMEOUT"));
+}
+
+/// The first to come fixes the size of the job.
+Status agree_on_size(Store& store, const std::string& job, const PeerCard& mine, Deadline deadline) {
+  HORO_ASSIGN(Bytes first, store.claim(text(job, "/first"), encode(mine), deadline));
+  HORO_ASSIGN(PeerCard holder, decode_card(first));
+  if (holder.size == mine.size) return {};
+  return invalid(text("the job's size is ", mine.size, " for ", mine.to_string(), " but ", holder.size, " for ",
+                      holder.to_string(), "; start all ranks with the same HORO_SIZE, or choose another HORO_JOB_ID"));
+}
+
+Status claim_rank(Store& store, const std::string& job, const PeerCard& mine, Deadline deadline) {
+  HORO_ASSIGN(Bytes present, store.claim(card_key(job, mine.rank), encode(mine), deadline));
+  HORO_ASSIGN(PeerCard holder, decode_card(present));
+  if (holder.incarnation == mine.incarnation) return {};
+  return invalid(
+      text("rank ", mine.rank, " of job '", job, "' is taken: pid ", holder.pid, " on ", holder.host_name,
+           " holds it, pid ", mine.pid, " on ", mine.host_name,
+           " claims it too; give each process its own HORO_RANK (children of a rank inherit its variables)"));
+}
+
+}  // namespace
+
+Result<JobPlace> find_place(const Config& config) {
+  JobPlace place;
+  place.job = config.get(kJobId);
+  place.store = config.get(kStore);
+  int64_t rank = config.get(kRank);
+  int64_t size = config.get(kSize);
+  if (rank < 0 && size < 0) return place;
+  if (rank < 0) return invalid(text("HORO_SIZE is ", size, " but HORO_RANK is not set; start ranks with `horo run`"));
+  if (size < 0) return invalid(text("HORO_RANK is ", rank, " but HORO_SIZE is not set; start ranks with `horo run`"));
+  if (rank >= size) return invalid(text("HORO_RANK is ", rank, ", beyond HORO_SIZE ", size, "; ranks count from 0"));
+  if (size > 1 && place.store.empty()) {
+    return invalid(text("HORO_SIZE is ", size, " but HORO_STORE is not set: the ranks need a host:port to meet at"));
+  }
+  if (place.job.size() > net::Identity::kMostJobBytes) {
+    return invalid(text("HORO_JOB_ID has ", place.job.size(), " characters, more than ", net::Identity::kMostJobBytes));
+  }
+  place.rank = static_cast<int>(rank);
+  place.size = static_cast<int>(size);
+  return place;
+}
+
+Result<net::Key> find_key(const Config& config) {
+  std::string file = config.get(kKeyFile);
+  int64_t fd = config.get(kKeyFd);
+  // The descriptor is taken in any case: nothing that this process starts later may inherit it.
+  if (fd >= 0) {
+    auto key = net::Key::from_fd(static_cast<int>(fd));
+    if (file.empty()) return key;
+    return invalid(text("HORO_KEY_FILE (", file, ") and HORO_KEY_FD (", fd, ") are both set; set one"));
+  }
+  return file.empty() ? net::Key::none() : net::Key::from_file(file);
+}
+
+Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net::Key> key, Log* log,
+                               Deadline deadline) {
+  HORO_ASSIGN(auto addresses, net::resolve(place.store));
+  if (addresses.empty()) return invalid(text("HORO_STORE ", place.store, " has no address"));
+  TcpStoreOptions options{place.job, std::move(key), log};
+  StoreAccess access;
+  if (place.rank == 0) {
+    auto server = TcpStoreServer::start(addresses.front(), options);
+    // An address that is taken, or another host's: then somebody else serves there, or nobody, and connecting will
+    // tell.
+    if (server.ok()) access.server = std::move(*server);
+    if (!server.ok() && server.status().code() == Code::kInvalidArgument) return server.status();
+  }
+  HORO_ASSIGN(access.store, TcpStore::connect(addresses.front(), options, deadline));
+  return access;
+}
+
+Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
+                                             Deadline deadline) {
+  HORO_TRY(agree_on_size(store, job, mine, deadline));
+  HORO_TRY(claim_rank(store, job, mine, deadline));
+  auto entries = store.wait_all(card_prefix(job), static_cast<size_t>(mine.size), deadline);
+  if (!entries.ok()) {
+    if (entries.status().code() != Code::kTimeout) return entries.status();
+    return describe_missing(store, job, mine, entries.status());
+  }
+  return decode_cards(*entries, mine.size);
+}
+
+}  // namespace horo::rendezvous

@@ -1,0 +1,51 @@
+// How a process becomes a rank: what its environment says, the store, and everyone's card.
+//
+//   HORO_ASSIGN(JobPlace place, find_place(config));
+//   HORO_ASSIGN(net::Key key, find_key(config));
+//   HORO_ASSIGN(StoreAccess access, open_store(place, shared_key, log, deadline));
+//   PeerCard mine = local_card(place.rank, place.size, host);   // and its addresses
+//   HORO_ASSIGN(std::vector<PeerCard> cards, exchange_cards(*access.store, place.job, mine, deadline));
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/log.h"
+#include "horo/net/key.h"
+#include "horo/rendezvous/host.h"
+#include "horo/rendezvous/store.h"
+#include "horo/rendezvous/tcp_store.h"
+
+namespace horo::rendezvous {
+
+struct JobPlace {
+  int rank = 0;
+  int size = 1;
+  std::string job;
+  std::string store;  ///< Empty in a job of one.
+};
+
+/// From the knobs of knobs.h, whose table the config must have read. Nothing set: a job of one. kInvalidArgument names
+/// what is missing or contradicts.
+Result<JobPlace> find_place(const Config& config);
+
+/// From HORO_KEY_FILE or HORO_KEY_FD (which is closed); the public key when neither is set.
+Result<net::Key> find_key(const Config& config);
+
+struct StoreAccess {
+  std::unique_ptr<TcpStoreServer> server;  ///< On the rank that serves. Can go once this rank has all cards.
+  std::unique_ptr<Store> store;
+};
+
+/// Connects to the store; rank 0 serves it if the address is its own and nobody does yet.
+Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net::Key> key, Log* log, Deadline deadline);
+
+/// Publishes `mine` and returns the cards of all ranks, sorted, once all are there.
+///   kInvalidArgument  the rank is taken by another process (which is unaffected), or the sizes differ; names both
+///   kTimeout          names the ranks that did not come
+Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
+                                             Deadline deadline);
+
+}  // namespace horo::rendezvous

@@ -1,0 +1,37 @@
+// What a launcher, or a user without one, tells a rank about its job.
+#pragma once
+
+#include "horo/base/knob.h"
+
+namespace horo::rendezvous {
+
+inline constexpr IntegerKnob kRank{{.name = "HORO_RANK",
+                                    .legacy = "HOROVOD_RANK",
+                                    .fallback = "-1",
+                                    .help = "This process's number in the job, from 0.",
+                                    .minimum = -1,
+                                    .maximum = (1 << 20) - 1}};
+inline constexpr IntegerKnob kSize{{.name = "HORO_SIZE",
+                                    .legacy = "HOROVOD_SIZE",
+                                    .fallback = "-1",
+                                    .help = "How many processes the job has.",
+                                    .minimum = -1,
+                                    .maximum = 1 << 20}};
+inline constexpr TextKnob kStore{
+    {.name = "HORO_STORE", .help = "host:port of the store where the ranks meet; rank 0 serves it if nobody does."}};
+inline constexpr TextKnob kJobId{
+    {.name = "HORO_JOB_ID", .fallback = "horo", .help = "Tells this job's processes from those of other jobs."}};
+inline constexpr TextKnob kKeyFile{
+    {.name = "HORO_KEY_FILE", .help = "File with the job's key: 32 bytes that only this user can read."}};
+inline constexpr IntegerKnob kKeyFd{
+    {.name = "HORO_KEY_FD",
+     .fallback = "-1",
+     .help = "Open descriptor that the job's key is read from, and that is then closed.",
+     .minimum = -1,
+     .maximum = 1 << 20}};
+inline constexpr TextKnob kHostId{
+    {.name = "HORO_HOST_ID", .help = "Ranks with equal values count as being on one host."}};
+
+inline constexpr const Knob* kKnobs[] = {&kRank, &kSize, &kStore, &kJobId, &kKeyFile, &kKeyFd, &kHostId};
+
+}  // namespace horo::rendezvous

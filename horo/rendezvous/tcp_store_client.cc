@@ -1,0 +1,82 @@
+#include <array>
+#include <utility>
+
+#include "horo/base/text.h"
+#include "horo/net/poller.h"
+#include "horo/net/socket.h"
+#include "horo/rendezvous/tcp_store.h"
+#include "horo/rendezvous/tcp_store_wire.h"
+
+namespace horo::rendezvous {
+
+namespace {
+
+constexpr Duration kRetryAfter = std::chrono::milliseconds(20);
+
+/// Nobody may listen yet when this rank starts first. There is nothing to wait on until somebody does but time.
+Result<net::Socket> connect_when_there(const net::Address& to, Deadline deadline) {
+  while (true) {
+    auto socket = net::Socket::connect(to, deadline);
+    if (socket.ok() || socket.status().code() != Code::kUnavailable) return socket;
+    if (Deadline::after(kRetryAfter).at() >= deadline.at()) {
+      return Status(Code::kTimeout, text("no store at ", to.to_string(), ": ", socket.status().message(),
+                                         "; check HORO_STORE and that the launcher or rank 0 is up"));
+    }
+    HORO_ASSIGN(size_t none, net::poll_many({}, Deadline::after(kRetryAfter)));
+    static_cast<void>(none);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(const net::Address& to, const TcpStoreOptions& options,
+                                                    Deadline deadline) {
+  HORO_ASSIGN(auto tls, net::Tls::create());
+  HORO_ASSIGN(net::Socket socket, connect_when_there(to, deadline));
+  // Ranks are claimed in the store, so that a second claimant can be told who the first is: here it has no rank yet.
+  net::Member self = net::anonymous_member();
+  net::ChannelOptions channel_options;
+  channel_options.hello = net::local_hello(self, 0);
+  channel_options.most_message = kMostStoreMessage;
+  net::Identity identity{options.job, net::Purpose::kRendezvous, 0, self, net::kStoreMember};
+  HORO_ASSIGN(net::Channel channel, net::Channel::connect(std::move(tls), std::move(socket), *options.key, identity,
+                                                          std::move(channel_options)));
+  Status joined = channel.handshake(deadline);
+  if (!joined.ok()) return joined.prefixed(text("joining the store at ", to.to_string()));
+  return std::unique_ptr<TcpStore>(new TcpStore(std::move(channel)));
+}
+
+Result<StoreReply> TcpStore::exchange(const StoreRequest& request, Deadline deadline) {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (deadline.is_never()) {
+    lock.lock();
+  } else if (!lock.try_lock_until(deadline.at())) {
+    return Status(Code::kTimeout, text("other calls kept the store's connection busy; asked for '", request.key, "'"));
+  }
+  uint64_t sequence = ++sequence_;
+  HORO_TRY(channel_.send(store_header(StoreFrame::kRequest, sequence), encode(request)));
+  auto reply = await_reply(sequence, request, deadline);
+  if (!reply.ok() && reply.status().code() == Code::kTimeout) {
+    HORO_TRY(channel_.send(store_header(StoreFrame::kForget, sequence), {}));
+    HORO_TRY(channel_.progress());
+  }
+  return reply;
+}
+
+Result<StoreReply> TcpStore::await_reply(uint64_t sequence, const StoreRequest& request, Deadline deadline) {
+  while (true) {
+    auto message = channel_.receive(deadline);
+    if (!message.ok()) {
+      Code code = message.status().code();
+      if (code == Code::kTimeout) return Status(code, text("nothing was stored under '", request.key, "' in time"));
+      return Status(Code::kPeerLost, text("the store is gone: ", message.status().message()));
+    }
+    if (message->header.type != static_cast<uint8_t>(StoreFrame::kReply)) {
+      return Status(Code::kCorrupt, text("the store sent a message of type ", int{message->header.type}));
+    }
+    // Replies to requests that were given up come late.
+    if (message->header.sequence == sequence) return decode_store_reply(message->payload);
+  }
+}
+
+}  // namespace horo::rendezvous
