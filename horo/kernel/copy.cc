@@ -2,34 +2,75 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "horo/kernel/kernels.h"
 
 namespace horo::kernel {
 
+/// Measured (kernel_bench): at 64 MiB streaming copies 1.4 times as fast as memcpy, which itself streams only beyond
+/// three quarters of a third-level cache that is shared with everybody. At 4 to 16 MiB it is 1.3 times as fast if `out`
+/// is in no cache, but 0.8 times if it is.
 size_t stream_threshold() {
   static const size_t threshold = [] {
     const long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    return static_cast<size_t>(std::max(l2, 1L << 20)) * 2;
+    return static_cast<size_t>(std::max(l2, 1L << 20)) * 16;
   }();
   return threshold;
 }
 
-void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement) {
-  if (placement == Placement::kCached || bytes < 256) {
-    if (bytes > 0) std::memcpy(out, in, bytes);
-    return;
+namespace {
+
+constexpr size_t kGroup = kStreamPages * kStreamPage;
+
+/// Brings `out` to a cache line, copies in groups of pages, calling before(bytes) for each part just before it is
+/// copied, then the rest.
+template <class Before>
+void copy_streamed(std::byte* out, const std::byte* in, size_t bytes, Before before) {
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(out) % 64);
+  const auto copy_plain = [&](size_t at, size_t size) {
+    if (size == 0) return;
+    before(std::span(in + at, size));
+    std::memcpy(out + at, in + at, size);
+  };
+  copy_plain(0, head);
+  size_t done = head;
+  for (; bytes - done >= kGroup; done += kGroup) {
+    before(std::span(in + done, kGroup));
+    stream_pages(out + done, in + done);
   }
-  const size_t head = -reinterpret_cast<uintptr_t>(out) % 64;
-  std::memcpy(out, in, head);
-  const size_t lines = (bytes - head) / 64 * 64;
-  stream_lines(out + head, in + head, lines);
-  std::memcpy(out + head + lines, in + head + lines, bytes - head - lines);
+  const size_t lines = (bytes - done) / 64 * 64;
+  before(std::span(in + done, lines));
+  stream_lines(out + done, in + done, lines);
+  copy_plain(done + lines, bytes - done - lines);
   stream_fence();
 }
 
+/// Small enough that a block just checksummed is still in the first-level cache when it is copied.
+constexpr size_t kChecksumBlock = 8192;
+
+}  // namespace
+
+void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement) {
+  if (placement == Placement::kStreamed) return copy_streamed(out, in, bytes, [](std::span<const std::byte>) {});
+  if (bytes > 0) std::memcpy(out, in, bytes);
+}
+
 void copy(std::byte* out, const std::byte* in, size_t bytes) {
-  copy(out, in, bytes, bytes >= stream_threshold() ? Placement::kStreamed : Placement::kCached);
+  kernel::copy(out, in, bytes, bytes >= stream_threshold() ? Placement::kStreamed : Placement::kCached);
+}
+
+uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc) {
+  if (bytes >= stream_threshold()) {
+    copy_streamed(out, in, bytes, [&crc](std::span<const std::byte> part) { crc = crc32c(crc, part); });
+    return crc;
+  }
+  for (size_t done = 0, now = 0; done < bytes; done += now) {
+    now = std::min(kChecksumBlock, bytes - done);
+    crc = crc32c(crc, {in + done, now});
+    std::memcpy(out + done, in + done, now);
+  }
+  return crc;
 }
 
 }  // namespace horo::kernel

@@ -19,7 +19,7 @@ constexpr std::array<uint32_t, 256> kTable = [] {
 }();
 
 /// Small enough that a block just checksummed is still in the first-level cache when it is read again.
-constexpr size_t kBlock = 8192;
+constexpr size_t kBlock = 2048;
 
 }  // namespace
 
@@ -33,22 +33,17 @@ uint32_t crc32c(uint32_t crc, std::span<const std::byte> data) {
   return ~update(~crc, data.data(), data.size());
 }
 
-uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc) {
-  const bool stream = bytes >= stream_threshold();
-  for (size_t done = 0, now = 0; done < bytes; done += now) {
-    now = std::min(kBlock, bytes - done);
-    crc = crc32c(crc, {in + done, now});
-    kernel::copy(out + done, in + done, now, stream ? Placement::kStreamed : Placement::kCached);
-  }
-  return crc;
-}
-
 uint32_t combine_crc32c(CombineFn combine, DType dtype, const Operands& operands, uint32_t crc) {
   const auto& [out, mine, received, count] = operands;
   const size_t size = size_of(dtype), step = kBlock / size;
   for (size_t done = 0, now = 0; done < count; done += now) {
     now = std::min(step, count - done);
     const size_t at = done * size;
+    // While the checksum reads one operand, the other one and the next block are on their way.
+    for (size_t line = 0; line < kBlock; line += 64) {
+      __builtin_prefetch(mine + at + line);
+      __builtin_prefetch(received + at + kBlock + line);
+    }
     crc = crc32c(crc, {received + at, now * size});
     combine(out + at, mine + at, received + at, now);
   }

@@ -35,6 +35,11 @@ std::span<const Kernels* const> usable_kernels();
 /// Copies `bytes` (a multiple of 64) to `out` (a multiple of 64) without leaving them in the cache. Call
 /// stream_fence() before another thread may be told of the data.
 void stream_lines(std::byte* out, const std::byte* in, size_t bytes);
+/// The same for kStreamPages pages in turns of one line each, asking for the pages after them. Prefetchers in hardware
+/// stop at the end of a page; four pages at once copy 64 MiB at 12 GB/s where one after the other does 9
+/// (kernel_bench).
+inline constexpr size_t kStreamPages = 4, kStreamPage = 4096;
+void stream_pages(std::byte* out, const std::byte* in);
 void stream_fence();
 
 /// One way to compute CRC-32C; without the inversions at both ends.

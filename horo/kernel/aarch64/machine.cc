@@ -41,19 +41,23 @@ std::span<const Crc32cKernel> usable_crc32c() {
   return kernels;
 }
 
+namespace {
+
 /// Stores of pairs with the hint that they are not needed again soon.
-void stream_lines(std::byte* out, const std::byte* in, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64) {
-    asm volatile(
-        "ldp q0, q1, [%[from]]\n\t"
-        "ldp q2, q3, [%[from], #32]\n\t"
-        "stnp q0, q1, [%[to]]\n\t"
-        "stnp q2, q3, [%[to], #32]"
-        :
-        : [from] "r"(in + line), [to] "r"(out + line)
-        : "v0", "v1", "v2", "v3", "memory");
-  }
+inline void stream_line(std::byte* out, const std::byte* in) {
+  asm volatile(
+      "ldp q0, q1, [%[from]]\n\t"
+      "ldp q2, q3, [%[from], #32]\n\t"
+      "stnp q0, q1, [%[to]]\n\t"
+      "stnp q2, q3, [%[to], #32]"
+      :
+      : [from] "r"(in), [to] "r"(out)
+      : "v0", "v1", "v2", "v3", "memory");
 }
+
+}  // namespace
+
+#include "horo/kernel/stream.inc"
 
 /// Non-temporal stores of aarch64 are ordered by the same release operations as any other.
 void stream_fence() {}

@@ -53,18 +53,22 @@ std::span<const Crc32cKernel> usable_crc32c() {
   return kernels;
 }
 
-void stream_lines(std::byte* out, const std::byte* in, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64) {
-    const auto* from = reinterpret_cast<const __m128i*>(in + line);
-    auto* to = reinterpret_cast<__m128i*>(out + line);
-    const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
-    const __m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
-    _mm_stream_si128(to, a);
-    _mm_stream_si128(to + 1, b);
-    _mm_stream_si128(to + 2, c);
-    _mm_stream_si128(to + 3, d);
-  }
+namespace {
+
+inline void stream_line(std::byte* out, const std::byte* in) {
+  const auto* from = reinterpret_cast<const __m128i*>(in);
+  auto* to = reinterpret_cast<__m128i*>(out);
+  const __m128i a = _mm_loadu_si128(from), b = _mm_loadu_si128(from + 1);
+  const __m128i c = _mm_loadu_si128(from + 2), d = _mm_loadu_si128(from + 3);
+  _mm_stream_si128(to, a);
+  _mm_stream_si128(to + 1, b);
+  _mm_stream_si128(to + 2, c);
+  _mm_stream_si128(to + 3, d);
 }
+
+}  // namespace
+
+#include "horo/kernel/stream.inc"
 
 void stream_fence() { _mm_sfence(); }
 
