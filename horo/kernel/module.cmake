@@ -6,9 +6,13 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
 else()
   message(FATAL_ERROR "horo/kernel has no folder for the architecture ${CMAKE_SYSTEM_PROCESSOR}")
 endif()
-get_target_property(kernel_sources ${target} SOURCES)
-list(FILTER kernel_sources EXCLUDE REGEX "/kernel/${kernel_foreign}/")
-set_property(TARGET ${target} PROPERTY SOURCES ${kernel_sources})
+foreach(kernel_target ${target} ${target}_test)
+  if(TARGET ${kernel_target})
+    get_target_property(kernel_sources ${kernel_target} SOURCES)
+    list(FILTER kernel_sources EXCLUDE REGEX "/kernel/${kernel_foreign}/")
+    set_property(TARGET ${kernel_target} PROPERTY SOURCES ${kernel_sources})
+  endif()
+endforeach()
 
 # Contraction and -ffast-math would change bits. Nobody reads exception flags, so comparisons may be speculated, which
 # the vectoriser needs. The last two silence notes about vector types in internal functions.
