@@ -9,7 +9,7 @@ namespace horo::net {
 class UniqueFd {
  public:
   UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
+  explicit UniqueFd(int fd) : fd_(fd) { track(fd); }
   UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   UniqueFd& operator=(UniqueFd&& other) noexcept {
     if (this != &other) reset(std::exchange(other.fd_, -1));
@@ -21,12 +21,22 @@ class UniqueFd {
   bool valid() const { return fd_ >= 0; }
   explicit operator bool() const { return valid(); }
   /// Gives the descriptor away; the caller closes it.
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+  [[nodiscard]] int release() {
+    untrack(fd_);
+    return std::exchange(fd_, -1);
+  }
   /// Closes the present descriptor and owns `fd` from now on. Keeps errno.
   void reset(int fd = -1);
 
  private:
+  static void track(int fd);
+  static void untrack(int fd);
+
   int fd_ = -1;
 };
+
+/// Closes every descriptor that a UniqueFd of this process owns. Only for a forked child, which has no use for them and
+/// never touches their owners again. Safe between fork and exec.
+void close_all_descriptors();
 
 }  // namespace horo::net

@@ -21,8 +21,9 @@ enum class Kind : uint8_t {
   kBroadcast = 7,
   kAlltoall = 8,
   kSendRecv = 9,
+  kRefused = 10,  ///< This rank cannot take part (it has no memory left, say); the payload says why.
 };
-inline constexpr int kKindCount = 10;
+inline constexpr int kKindCount = 11;
 
 std::string_view name(Kind kind);
 

@@ -1,0 +1,166 @@
+#include <cstring>
+
+#include "horo/api/handles.h"
+#include "horo/base/text.h"
+
+namespace {
+
+using horo::Code;
+using horo::Deadline;
+using horo::Result;
+using horo::Status;
+using horo::collective::Operation;
+
+const std::byte* as_bytes(const void* memory) { return static_cast<const std::byte*>(memory); }
+std::byte* as_bytes(void* memory) { return static_cast<std::byte*>(memory); }
+
+Deadline deadline_of(const horo_operation& operation) {
+  return operation.timeout > 0 ? Deadline::after_seconds(operation.timeout) : Deadline::never();
+}
+
+Result<horo_operation> complete(const horo_group* group, const horo_operation* operation) {
+  if (group == nullptr) return Status(Code::kInvalidArgument, "the group is null");
+  if (operation == nullptr || operation->struct_size < sizeof(size_t)) {
+    return Status(Code::kInvalidArgument, "an operation must be made with HORO_OPERATION_INIT");
+  }
+  horo_operation all = HORO_OPERATION_INIT;
+  std::memcpy(&all, operation, std::min(operation->struct_size, sizeof all));
+  return all;
+}
+
+Result<Operation> operation_of(const horo_group& group, const horo_operation& from) {
+  if (from.kind < HORO_BARRIER || from.kind > HORO_SENDRECV) {
+    return Status(Code::kInvalidArgument, horo::text("there is no operation of kind ", static_cast<int>(from.kind)));
+  }
+  Operation operation;
+  operation.kind = static_cast<horo::transport::Kind>(from.kind);
+  operation.dtype = static_cast<horo::DType>(from.dtype);
+  operation.op = static_cast<horo::ReduceOp>(from.op);
+  operation.root = from.root;
+  operation.target = from.target;
+  operation.count = from.count;
+  operation.prescale = from.prescale;
+  operation.postscale = from.postscale;
+  const auto size = static_cast<size_t>(group.group->size());
+  if (from.counts != nullptr) operation.counts.assign(from.counts, from.counts + size);
+  if (from.receive_counts != nullptr) operation.receive_counts.assign(from.receive_counts, from.receive_counts + size);
+  return operation;
+}
+
+horo_status* run_simple(horo_group* group, const horo_operation& operation, const void* input, void* output) {
+  return horo_group_run(group, &operation, input, output);
+}
+
+horo_operation make(horo_kind kind, horo_dtype dtype, uint64_t count) {
+  horo_operation operation = HORO_OPERATION_INIT;
+  operation.kind = kind;
+  operation.dtype = dtype;
+  operation.count = count;
+  return operation;
+}
+
+std::vector<uint64_t> equal_counts(const horo_group* group, uint64_t count) {
+  return std::vector<uint64_t>(group == nullptr ? 0 : static_cast<size_t>(group->group->size()), count);
+}
+
+}  // namespace
+
+horo_group* horo_engine_world(horo_engine* engine) { return &engine->world; }
+
+horo_status* horo_group_create(horo_engine* engine, const int* ranks, size_t count, horo_group** group) {
+  return horo::api::guarded([&]() -> Status {
+    if (engine == nullptr || ranks == nullptr || group == nullptr) {
+      return {Code::kInvalidArgument, "horo_group_create: null argument"};
+    }
+    HORO_ASSIGN(auto made, engine->engine->create_group(std::vector<int>(ranks, ranks + count)));
+    *group = new horo_group{engine->engine.get(), std::move(made), ""};
+    return {};
+  });
+}
+
+void horo_group_destroy(horo_group* group) {
+  if (group == nullptr) return;
+  group->engine->remove_group(group->group);
+  delete group;
+}
+
+int horo_group_rank(const horo_group* group) { return group->group->member(); }
+int horo_group_size(const horo_group* group) { return group->group->size(); }
+const char* horo_group_transport(const horo_group* group) { return group->group->transport_name().data(); }
+const char* horo_group_algorithm(const horo_group* group) { return group->group->algorithm_name().data(); }
+
+horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_ASSIGN(horo_operation all, complete(group, operation));
+    HORO_ASSIGN(Operation what, operation_of(*group, all));
+    return group->group->run(what, as_bytes(input), as_bytes(output), deadline_of(all));
+  });
+}
+
+horo_status* horo_group_submit(horo_group* group, const horo_operation* operation, const void* input, void* output,
+                               horo_callback callback, void* context, horo_request** request) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_ASSIGN(horo_operation all, complete(group, operation));
+    HORO_ASSIGN(Operation what, operation_of(*group, all));
+    horo::group::Callback call;
+    if (callback != nullptr) {
+      call = [callback, context](const Status& status) {
+        horo_status* handle = horo::api::to_handle(status);
+        callback(context, handle);
+        horo_status_free(handle);
+      };
+    }
+    HORO_ASSIGN(auto handle, group->group->submit(std::move(what), as_bytes(input), as_bytes(output), deadline_of(all),
+                                                  std::move(call)));
+    if (request != nullptr) *request = new horo_request{std::move(handle)};
+    return {};
+  });
+}
+
+int horo_request_done(const horo_request* request) { return request->request->done() ? 1 : 0; }
+
+horo_status* horo_request_wait(horo_request* request, double timeout) {
+  return horo::api::guarded(
+      [&] { return request->request->wait(timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout)); });
+}
+
+void horo_request_destroy(horo_request* request) { delete request; }
+
+horo_status* horo_allreduce(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype,
+                            horo_reduce_op op) {
+  horo_operation operation = make(HORO_ALLREDUCE, dtype, count);
+  operation.op = op;
+  return run_simple(group, operation, input, output);
+}
+
+horo_status* horo_broadcast(horo_group* group, void* memory, uint64_t count, horo_dtype dtype, int root) {
+  horo_operation operation = make(HORO_BROADCAST, dtype, count);
+  operation.root = root;
+  return run_simple(group, operation, memory, memory);
+}
+
+horo_status* horo_allgather(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype) {
+  const auto counts = equal_counts(group, count);
+  horo_operation operation = make(HORO_ALLGATHER, dtype, 0);
+  operation.counts = counts.data();
+  return run_simple(group, operation, input, output);
+}
+
+horo_status* horo_reducescatter(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype,
+                                horo_reduce_op op) {
+  const auto counts = equal_counts(group, count);
+  horo_operation operation = make(HORO_REDUCESCATTER, dtype, 0);
+  operation.op = op;
+  operation.counts = counts.data();
+  return run_simple(group, operation, input, output);
+}
+
+horo_status* horo_alltoall(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype) {
+  const auto counts = equal_counts(group, count);
+  horo_operation operation = make(HORO_ALLTOALL, dtype, 0);
+  operation.counts = counts.data();
+  operation.receive_counts = counts.data();
+  return run_simple(group, operation, input, output);
+}
+
+horo_status* horo_barrier(horo_group* group) { return run_simple(group, make(HORO_BARRIER, HORO_BYTE, 0), nullptr, nullptr); }

@@ -1,0 +1,49 @@
+// What the opaque handles of horo.h are. Not installed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "horo/api/horo.h"
+#include "horo/base/status.h"
+#include "horo/group/engine.h"
+
+struct horo_status {
+  horo::Status value;
+  std::string words;
+};
+
+struct horo_group {
+  horo::group::Engine* engine = nullptr;
+  std::shared_ptr<horo::group::Group> group;
+  std::string transport;
+};
+
+struct horo_engine {
+  std::unique_ptr<horo::rendezvous::Store> store;
+  std::unique_ptr<horo::group::Engine> engine;
+  horo_group world;
+};
+
+struct horo_request {
+  horo::group::RequestHandle request;
+};
+
+namespace horo::api {
+
+/// Null for success; the caller owns it.
+horo_status* to_handle(Status status);
+
+/// Runs `body` so that nothing escapes into C: memory that ran out becomes a status.
+template <class Body>
+horo_status* guarded(Body body) {
+  try {
+    return to_handle(body());
+  } catch (const std::exception& error) {
+    return to_handle(Status(Code::kUnavailable, error.what()));
+  }
+}
+
+}  // namespace horo::api

@@ -1,0 +1,249 @@
+/* horo: collectives that are fast and survive. The C interface of libhoro.
+ *
+ * Handles are opaque. Option structs begin with their own size (set it with the HORO_*_INIT macros), so that a program
+ * keeps working with a newer library. Functions that can fail return a horo_status*: NULL is success, anything else
+ * tells what happened and is freed by the caller with horo_status_free(). Everything is thread-safe unless it says
+ * otherwise. In a forked child every call fails with HORO_FORKED.
+ *
+ *   horo_engine* engine;
+ *   horo_engine_options options = HORO_ENGINE_OPTIONS_INIT;         // rank, size, store, key: from HORO_* variables
+ *   horo_status* status = horo_engine_start(&options, &engine);
+ *   status = horo_allreduce(horo_engine_world(engine), values, values, 1000, HORO_F32, HORO_AVERAGE);
+ *   horo_engine_destroy(engine);
+ */
+#ifndef HORO_API_HORO_H_
+#define HORO_API_HORO_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HORO_VERSION_MAJOR 0
+#define HORO_VERSION_MINOR 1
+#define HORO_VERSION_PATCH 0
+#define HORO_VERSION_TEXT "0.1.0"
+
+/* ---- Outcomes ---------------------------------------------------------------------------------------------------- */
+
+/* What the caller can do about it; docs/errors.md explains each. */
+typedef enum horo_code {
+  HORO_OK = 0,
+  HORO_INVALID_ARGUMENT = 1, /* fix the call */
+  HORO_MISMATCH = 2,         /* the ranks disagree; fix the program; the group stays usable */
+  HORO_TIMEOUT = 3,
+  HORO_PEER_LOST = 4,        /* go on with the survivors */
+  HORO_EVICTED = 5,          /* the others went on without this rank */
+  HORO_UNAUTHENTICATED = 6,
+  HORO_INCOMPATIBLE = 7,
+  HORO_UNAVAILABLE = 8,      /* memory, descriptors, a feature of this system */
+  HORO_STOPPED = 9,
+  HORO_CORRUPT = 10,
+  HORO_FORKED = 11,
+  HORO_NOT_FOUND = 12,
+  HORO_INTERRUPTED = 13,
+  HORO_INTERNAL = 14
+} horo_code;
+
+typedef struct horo_status horo_status;
+
+/* All of these take NULL, which is success. */
+horo_code horo_status_code(const horo_status* status);
+/* "peer-lost: operation 7 (allreduce) failed: rank 2 is gone (rank 2: killed); ..." Lives as long as the status. */
+const char* horo_status_message(const horo_status* status);
+/* Writes up to `capacity` lost ranks; returns how many there are. */
+size_t horo_status_lost(const horo_status* status, int* ranks, size_t capacity);
+/* Number of the operation in its group; 0 when the status belongs to none. */
+uint64_t horo_status_operation(const horo_status* status);
+/* 0 when a failed in-place call may have overwritten the caller's memory. */
+int horo_status_contents_intact(const horo_status* status);
+void horo_status_free(horo_status* status);
+
+/* "horo 0.1.0"; "peer-lost". */
+const char* horo_version(void);
+const char* horo_code_name(horo_code code);
+
+/* ---- Elements ---------------------------------------------------------------------------------------------------- */
+
+typedef enum horo_dtype {
+  HORO_U8 = 0,
+  HORO_I8 = 1,
+  HORO_U16 = 2,
+  HORO_I16 = 3,
+  HORO_U32 = 4,
+  HORO_I32 = 5,
+  HORO_U64 = 6,
+  HORO_I64 = 7,
+  HORO_F16 = 8,
+  HORO_BF16 = 9,
+  HORO_F32 = 10,
+  HORO_F64 = 11,
+  HORO_BOOL = 12,
+  HORO_C64 = 13,
+  HORO_C128 = 14,
+  HORO_F8E4M3 = 15, /* moved, never reduced */
+  HORO_F8E5M2 = 16, /* moved, never reduced */
+  HORO_BYTE = 17    /* moved, never reduced */
+} horo_dtype;
+
+typedef enum horo_reduce_op {
+  HORO_SUM = 0,
+  HORO_AVERAGE = 1, /* integers truncate toward zero */
+  HORO_MIN = 2,     /* NaN wins */
+  HORO_MAX = 3,     /* NaN wins */
+  HORO_PRODUCT = 4,
+  HORO_AND = 5,
+  HORO_OR = 6,
+  HORO_XOR = 7
+} horo_reduce_op;
+
+size_t horo_dtype_size(horo_dtype dtype);
+
+/* ---- Engine: this process's place in a job ------------------------------------------------------------------------ */
+
+typedef struct horo_engine horo_engine;
+typedef struct horo_group horo_group;
+typedef struct horo_request horo_request;
+
+/* level: 0 trace, 1 debug, 2 info, 3 warning, 4 error. `line` has no newline and lives during the call. */
+typedef void (*horo_log_sink)(void* context, int level, const char* line);
+
+typedef struct horo_engine_options {
+  size_t struct_size;
+  int rank;                    /* -1: HORO_RANK */
+  int size;                    /* -1: HORO_SIZE */
+  const char* store;           /* host:port where the ranks meet. NULL: HORO_STORE */
+  const char* key_file;        /* NULL: HORO_KEY_FILE or HORO_KEY_FD; without a key everything stays on loopback */
+  const char* job;             /* NULL: HORO_JOB_ID */
+  const char* const* settings; /* "HORO_X=value" strings that go before the environment, ended by NULL; may be NULL */
+  horo_log_sink log_sink;      /* NULL: standard error */
+  void* log_context;
+} horo_engine_options;
+
+#define HORO_ENGINE_OPTIONS_INIT {sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL}
+
+/* Joins the job and waits until all ranks have (at most HORO_TIMEOUT). With nothing set: a job of one rank. */
+horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine);
+/* Says goodbye; everything under way ends with HORO_STOPPED. */
+void horo_engine_shutdown(horo_engine* engine);
+/* Shuts down and frees the engine, its world and its buffers. Groups and requests must be destroyed before. */
+void horo_engine_destroy(horo_engine* engine);
+
+int horo_engine_rank(const horo_engine* engine);
+int horo_engine_size(const horo_engine* engine);
+/* This rank's place among the ranks of its host, and how many there are. */
+int horo_engine_local_rank(const horo_engine* engine);
+int horo_engine_local_size(const horo_engine* engine);
+/* Counts the changes of membership; and who is left. Writes up to `capacity` ranks, returns how many there are. */
+uint64_t horo_engine_epoch(const horo_engine* engine);
+size_t horo_engine_members(const horo_engine* engine, int* ranks, size_t capacity);
+
+/* Memory that peers on this host can read: operations on it need no copy in. A failed in-place operation on it may have
+ * changed it. Aligned to a page. */
+horo_status* horo_buffer_allocate(horo_engine* engine, size_t bytes, void** memory);
+void horo_buffer_free(horo_engine* engine, void* memory);
+/* Announces memory that will be used often. Shared memory and sockets need nothing; a fabric with registered memory will. */
+horo_status* horo_memory_register(horo_engine* engine, void* memory, size_t bytes);
+horo_status* horo_memory_unregister(horo_engine* engine, void* memory);
+
+/* ---- Groups ------------------------------------------------------------------------------------------------------ */
+
+/* All ranks. Belongs to the engine. */
+horo_group* horo_engine_world(horo_engine* engine);
+/* Called by all of `ranks` (rising, this one included) in the same order; waits for them. */
+horo_status* horo_group_create(horo_engine* engine, const int* ranks, size_t count, horo_group** group);
+/* Not for the world. */
+void horo_group_destroy(horo_group* group);
+int horo_group_rank(const horo_group* group);
+int horo_group_size(const horo_group* group);
+/* "shm", "tcp", "none"; and the algorithm that ran last. */
+const char* horo_group_transport(const horo_group* group);
+const char* horo_group_algorithm(const horo_group* group);
+
+/* ---- Operations -------------------------------------------------------------------------------------------------- */
+
+typedef enum horo_kind {
+  HORO_BARRIER = 0,
+  HORO_ALLREDUCE = 1,
+  HORO_REDUCE = 2,
+  HORO_REDUCESCATTER = 3,
+  HORO_ALLGATHER = 4,
+  HORO_GATHER = 5,
+  HORO_SCATTER = 6,
+  HORO_BROADCAST = 7,
+  HORO_ALLTOALL = 8,
+  HORO_SENDRECV = 9
+} horo_kind;
+
+/* Counts are elements. `counts` and `receive_counts` have one entry per member.
+ *
+ *   kind           input                   output                  count   counts
+ *   allreduce      count                   count                   yes
+ *   reduce         count                   count at the root       yes
+ *   broadcast      count at the root       count                   yes
+ *   reducescatter  sum of counts           counts[rank]                    of every member
+ *   allgather      counts[rank]            sum of counts                   of every member
+ *   gather         counts[rank]            sum of counts at root           of every member
+ *   scatter        sum of counts at root   counts[rank]                    of every member
+ *   alltoall       sum of counts           sum of receive_counts           sent to every member
+ *   sendrecv       count at the root       count at target         yes
+ *   barrier
+ *
+ * All members of a group make the same calls in the same order; that they do is checked. */
+typedef struct horo_operation {
+  size_t struct_size;
+  horo_kind kind;
+  horo_dtype dtype;
+  horo_reduce_op op;
+  int root;   /* rank in the group */
+  int target; /* of a sendrecv */
+  uint64_t count;
+  const uint64_t* counts;
+  const uint64_t* receive_counts;
+  double prescale;  /* 1: as they are */
+  double postscale; /* 1: as they are */
+  double timeout;   /* seconds; 0: none. An operation that runs into it ends the group on all ranks. */
+} horo_operation;
+
+#define HORO_OPERATION_INIT \
+  {sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0}
+
+/* Runs one operation and waits for it. `input` may be `output` (in place). */
+horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output);
+
+/* Called once, on a thread of the library. `status` may be NULL (success) and lives during the call. May submit further
+ * operations; must not wait for one. */
+typedef void (*horo_callback)(void* context, const horo_status* status);
+
+/* Queues one operation. Input and output must stay valid until it is done. `callback` may be NULL. */
+horo_status* horo_group_submit(horo_group* group, const horo_operation* operation, const void* input, void* output,
+                               horo_callback callback, void* context, horo_request** request);
+int horo_request_done(const horo_request* request);
+/* Waits up to `timeout` seconds (negative: for ever) and returns the outcome; HORO_TIMEOUT when it is not done yet. */
+horo_status* horo_request_wait(horo_request* request, double timeout);
+/* The operation goes on if it is not done. */
+void horo_request_destroy(horo_request* request);
+
+/* The common ones without a struct; equal counts on all ranks. */
+horo_status* horo_allreduce(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype,
+                            horo_reduce_op op);
+horo_status* horo_broadcast(horo_group* group, void* memory, uint64_t count, horo_dtype dtype, int root);
+horo_status* horo_allgather(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype);
+horo_status* horo_reducescatter(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype,
+                                horo_reduce_op op);
+horo_status* horo_alltoall(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype);
+horo_status* horo_barrier(horo_group* group);
+
+/* ---- Knobs ------------------------------------------------------------------------------------------------------- */
+
+/* Every HORO_* variable, as text for a terminal or as Markdown. Lives as long as the program. */
+const char* horo_knobs_help(void);
+const char* horo_knobs_markdown(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HORO_API_HORO_H_ */

@@ -1,0 +1,32 @@
+// Allreduce in shared memory: small ones in one exchange, large ones by slices.
+#pragma once
+
+#include <vector>
+
+#include "horo/collective/direct/protocol.h"
+#include "horo/kernel/reduce.h"
+
+namespace horo::collective::direct {
+
+struct Reduction {
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;  ///< May be `in`, otherwise the two do not overlap. Null: this member wants no result.
+  uint64_t count = 0;
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;
+  kernel::Scaling scaling;
+};
+
+/// Ends in success, or in kMismatch and kUnavailable (on all members; the group stays usable), kStopped (revoked before
+/// the operation was decided; the group layer knows why) or kTimeout. Unless the status says so, `in` is as it was.
+///
+/// Up to slot_bytes: everybody publishes all of its input and combines everything itself, in rank order.
+///
+/// Above: member i owns slice i. Everybody copies the other slices into its staging, combines slice i of all members, in
+/// rank order and straight out of their staging, into its own staging, and, when all slices are done (decided), pulls
+/// them. Steps of step_bytes overlap: step t is copied while peers reduce step t - 1. An `out` apart from `in` is pulled
+/// as slices grow. Buffers made by the library need no copy in: peers read them, and the owner's slice is reduced in
+/// place. Cost per member and byte of the tensor, n members: (n-1)/n copied in, 1 read to reduce, 1/n written, 1 pulled.
+Status allreduce(Protocol& protocol, const Call& call, const Reduction& reduction);
+
+}  // namespace horo::collective::direct

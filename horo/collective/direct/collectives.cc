@@ -1,0 +1,307 @@
+#include "horo/collective/direct/collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+
+#include "horo/base/text.h"
+#include "horo/collective/direct/allreduce.h"
+#include "horo/collective/direct/stream.h"
+#include "horo/kernel/reduce.h"
+
+namespace horo::collective::direct {
+
+namespace {
+
+using Bytes = std::vector<uint64_t>;
+using Pieces = std::span<const std::byte* const>;
+
+/// Blocks of several members one after the other: how long each is and where it begins.
+struct Blocks {
+  Blocks(const std::vector<uint64_t>& counts, size_t element) {
+    uint64_t at = 0;
+    for (uint64_t count : counts) {
+      begin.push_back(at);
+      bytes.push_back(count * element);
+      at += count * element;
+    }
+    total = at;
+    longest = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+  }
+  Bytes begin, bytes;
+  uint64_t total = 0, longest = 0;
+};
+
+/// One operation on its way through.
+struct Run {
+  Protocol& protocol;
+  const Call& call;
+  const Operation& operation;
+  const std::byte* in;
+  std::byte* out;
+
+  size_t element() const { return size_of(operation.dtype); }
+  size_t rank() const { return static_cast<size_t>(protocol.rank()); }
+  size_t size() const { return static_cast<size_t>(protocol.size()); }
+  bool is_root() const { return protocol.rank() == operation.root; }
+  size_t exchange_limit() const { return protocol.thresholds().slot_bytes; }
+};
+
+void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+std::vector<bool> only(size_t size, int member) {
+  std::vector<bool> all(size, false);
+  all[static_cast<size_t>(member)] = true;
+  return all;
+}
+
+/// Puts taken pieces down where the blocks of `to` begin.
+auto put_at(const Run& run, const Blocks& blocks, uint64_t piece) {
+  return [&run, &blocks, piece](uint64_t offset, Pieces pieces) {
+    for (size_t member = 0; member < pieces.size(); ++member) {
+      if (pieces[member] == nullptr) continue;
+      copy_unless_same(run.out + blocks.begin[member] + offset, pieces[member],
+                       std::min(piece, blocks.bytes[member] - offset));
+    }
+  };
+}
+
+Status stream(const Run& run, const Flow& flow) {
+  Stream stream(run.protocol, run.call, flow);
+  HORO_TRY(stream.meet());
+  return stream.run();
+}
+
+Status broadcast(const Run& run) {
+  const uint64_t bytes = run.operation.count * run.element();
+  const auto root = static_cast<size_t>(run.operation.root);
+  if (bytes <= run.exchange_limit()) {
+    HORO_TRY(run.protocol.exchange(run.call, {run.in, run.is_root() ? bytes : 0}, bytes));
+    copy_unless_same(run.out, run.is_root() ? run.in : run.protocol.contribution(run.operation.root, bytes), bytes);
+    return {};
+  }
+  Flow flow;
+  if (run.is_root()) flow.give = {{run.in, bytes}};
+  flow.take.assign(run.size(), 0);
+  flow.take[root] = run.is_root() && run.in == run.out ? 0 : bytes;
+  flow.contributes = only(run.size(), run.operation.root);
+  const uint64_t piece = piece_bytes(run.protocol, false);
+  flow.consume = [&](uint64_t offset, Pieces pieces) {
+    copy_unless_same(run.out + offset, pieces[root], std::min(piece, bytes - offset));
+  };
+  return stream(run, flow);
+}
+
+// Allgather, and gather, where only the root takes.
+Status gather(const Run& run, bool takes) {
+  const Blocks blocks(run.operation.counts, run.element());
+  const uint64_t own = blocks.bytes[run.rank()];
+  const uint64_t piece = piece_bytes(run.protocol, false);
+  auto put = put_at(run, blocks, piece);
+  if (blocks.longest <= run.exchange_limit()) {
+    HORO_TRY(run.protocol.exchange(run.call, {run.in, own}, blocks.longest));
+    for (size_t member = 0; takes && member < run.size(); ++member) {
+      const bool mine = member == run.rank();
+      copy_unless_same(run.out + blocks.begin[member],
+                       mine ? run.in : run.protocol.contribution(static_cast<int>(member), blocks.longest),
+                       blocks.bytes[member]);
+    }
+    return {};
+  }
+  Flow flow;
+  flow.give = {{run.in, own}};
+  flow.take = takes ? blocks.bytes : Bytes(run.size(), 0);
+  flow.contributes.assign(run.size(), true);
+  flow.consume = put;
+  return stream(run, flow);
+}
+
+Status scatter(const Run& run) {
+  const Blocks blocks(run.operation.counts, run.element());
+  const auto root = static_cast<size_t>(run.operation.root);
+  const uint64_t own = blocks.bytes[run.rank()];
+  if (blocks.total <= run.exchange_limit()) {
+    HORO_TRY(run.protocol.exchange(run.call, {run.in, run.is_root() ? blocks.total : 0}, blocks.total));
+    const std::byte* all = run.is_root() ? run.in : run.protocol.contribution(run.operation.root, blocks.total);
+    copy_unless_same(run.out, all + blocks.begin[run.rank()], own);
+    return {};
+  }
+  Flow flow;
+  flow.per_taker = true;
+  for (size_t taker = 0; run.is_root() && taker < run.size(); ++taker) {
+    flow.give.emplace_back(run.in + blocks.begin[taker], blocks.bytes[taker]);
+  }
+  flow.take.assign(run.size(), 0);
+  flow.take[root] = own;
+  flow.contributes = only(run.size(), run.operation.root);
+  const uint64_t piece = piece_bytes(run.protocol, true);
+  flow.consume = [&](uint64_t offset, Pieces pieces) {
+    copy_unless_same(run.out + offset, pieces[root], std::min(piece, own - offset));
+  };
+  return stream(run, flow);
+}
+
+/// The counts of an alltoall as all members see them: what each sends to each. Every member checks all of it, so that
+/// all of them fail if two disagree.
+Result<std::vector<uint64_t>> exchange_counts(const Run& run) {
+  const size_t n = run.size();
+  std::vector<uint64_t> mine = run.operation.counts;
+  mine.insert(mine.end(), run.operation.receive_counts.begin(), run.operation.receive_counts.end());
+  const auto bytes = std::as_bytes(std::span(mine));
+  HORO_TRY(run.protocol.exchange(run.call, bytes, bytes.size()));
+  std::vector<uint64_t> sent(n * n), received(n * n);
+  for (size_t member = 0; member < n; ++member) {
+    const std::byte* theirs = run.protocol.contribution(static_cast<int>(member), bytes.size());
+    std::memcpy(&sent[member * n], theirs, n * sizeof(uint64_t));
+    std::memcpy(&received[member * n], theirs + n * sizeof(uint64_t), n * sizeof(uint64_t));
+  }
+  for (size_t from = 0; from < n; ++from) {
+    for (size_t to = 0; to < n; ++to) {
+      if (sent[from * n + to] == received[to * n + from]) continue;
+      const auto& names = run.protocol.space().names;
+      return Status(Code::kMismatch, text("operation ", run.call.number, " (alltoall): rank ", names[from], " sends ",
+                                          sent[from * n + to], " elements to rank ", names[to], ", which expects ",
+                                          received[to * n + from]))
+          .with_operation(run.call.number);
+    }
+  }
+  return sent;
+}
+
+Status alltoall_exchanged(const Run& run, const std::vector<uint64_t>& sent, const Blocks& give, const Blocks& take,
+                          uint64_t longest) {
+  const size_t n = run.size();
+  HORO_TRY(run.protocol.exchange(run.call, {run.in, give.total}, longest));
+  for (size_t i = 1; i <= n; ++i) {
+    const size_t member = (run.rank() + i) % n;
+    const bool mine = member == run.rank();
+    const auto before = std::accumulate(&sent[member * n], &sent[member * n + run.rank()], uint64_t{0}) * run.element();
+    const std::byte* all = mine ? run.in : run.protocol.contribution(static_cast<int>(member), longest);
+    if (!mine || run.in != run.out) copy_unless_same(run.out + take.begin[member], all + before, take.bytes[member]);
+  }
+  return {};
+}
+
+Status alltoall(const Run& run) {
+  HORO_ASSIGN(const std::vector<uint64_t> sent, exchange_counts(run));
+  const size_t n = run.size();
+  const Blocks give(run.operation.counts, run.element());
+  const Blocks take(run.operation.receive_counts, run.element());
+  uint64_t longest = 0;
+  for (size_t from = 0; from < n; ++from) {
+    longest = std::max(longest, std::accumulate(&sent[from * n], &sent[from * n] + n, uint64_t{0}) * run.element());
+  }
+  if (longest <= run.exchange_limit()) return alltoall_exchanged(run, sent, give, take, longest);
+  Flow flow;
+  flow.per_taker = true;
+  for (size_t taker = 0; taker < n; ++taker) flow.give.emplace_back(run.in + give.begin[taker], give.bytes[taker]);
+  flow.take = take.bytes;
+  flow.contributes.assign(n, true);
+  auto put = put_at(run, take, piece_bytes(run.protocol, true));
+  flow.consume = put;
+  Status status = stream(run, flow);
+  return status.ok() || run.in != run.out ? status : status.with_contents_lost();
+}
+
+kernel::Scaling scaling(const Run& run) {
+  kernel::Scaling all = scaling_after(run.operation, run.protocol.size());
+  all.factor *= run.operation.prescale;
+  return all;
+}
+
+Status reduce_scatter(const Run& run) {
+  const Blocks blocks(run.operation.counts, run.element());
+  const uint64_t own = blocks.bytes[run.rank()];
+  const auto combine = kernel::combine_many(run.operation.dtype, run.operation.op);
+  const kernel::Scaling after = scaling(run);
+  if (blocks.total <= run.protocol.thresholds().slot_bytes_many) {
+    HORO_TRY(run.protocol.exchange(run.call, {run.in, blocks.total}, blocks.total));
+    std::vector<const std::byte*> inputs;
+    for (size_t member = 0; member < run.size(); ++member) {
+      const bool mine = member == run.rank();
+      const std::byte* all = mine ? run.in : run.protocol.contribution(static_cast<int>(member), blocks.total);
+      inputs.push_back(all + blocks.begin[run.rank()]);
+    }
+    combine(run.out, inputs, own / run.element(), after);
+    return {};
+  }
+  Flow flow;
+  flow.per_taker = true;
+  for (size_t taker = 0; taker < run.size(); ++taker) {
+    flow.give.emplace_back(run.in + blocks.begin[taker], blocks.bytes[taker]);
+  }
+  flow.take.assign(run.size(), own);
+  flow.contributes.assign(run.size(), true);
+  // Results that would land on inputs still to be given wait until the operation is decided.
+  std::less<const std::byte*> before;
+  const bool overlaps = before(run.out, run.in + blocks.total) && before(run.in, run.out + own);
+  std::unique_ptr<std::byte[]> held(overlaps ? new std::byte[own] : nullptr);
+  std::byte* to = overlaps ? held.get() : run.out;
+  const uint64_t piece = piece_bytes(run.protocol, true);
+  flow.consume = [&](uint64_t offset, Pieces pieces) {
+    combine(to + offset, pieces, std::min(piece, own - offset) / run.element(), after);
+  };
+  HORO_TRY(stream(run, flow));
+  if (overlaps) std::memcpy(run.out, to, own);
+  return {};
+}
+
+Status reduce(const Run& run, std::byte* out) {
+  const Reduction reduction{run.in,           out, run.operation.count, run.operation.dtype, run.operation.op,
+                            scaling(run)};
+  return allreduce(run.protocol, run.call, reduction);
+}
+
+Status dispatch(const Run& run) {
+  switch (run.operation.kind) {
+    case Kind::kBarrier:
+      return run.protocol.meet(run.call, {});
+    case Kind::kAllreduce:
+      return reduce(run, run.out);
+    case Kind::kReduce:
+      return reduce(run, run.is_root() ? run.out : nullptr);
+    case Kind::kReduceScatter:
+      return reduce_scatter(run);
+    case Kind::kAllgather:
+      return gather(run, true);
+    case Kind::kGather:
+      return gather(run, run.is_root());
+    case Kind::kScatter:
+      return scatter(run);
+    case Kind::kBroadcast:
+      return broadcast(run);
+    case Kind::kAlltoall:
+      return alltoall(run);
+    case Kind::kSendRecv:
+    case Kind::kRefused:
+      break;
+  }
+  return Status(Code::kInternal, text(transport::name(run.operation.kind), " has no direct form"));
+}
+
+/// Whether scaling the sum gives what scaling the inputs would.
+bool can_scale_afterwards(const Operation& operation) {
+  return (is_float(operation.dtype) || is_complex(operation.dtype)) &&
+         (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage);
+}
+
+}  // namespace
+
+Status run(Protocol& protocol, const Call& call, const Operation& operation, const std::byte* in, std::byte* out) {
+  kernel::DefaultFloatMode float_mode;
+  if (operation.prescale == 1.0 || !operation.reduces() || can_scale_afterwards(operation)) {
+    return dispatch({protocol, call, operation, in, out});
+  }
+  const uint64_t bytes = operation.total_bytes();
+  std::unique_ptr<std::byte[]> scaled(new std::byte[bytes]);
+  kernel::scale(operation.dtype)(scaled.get(), in, operation.total(), scaling_before(operation));
+  Operation rest = operation;
+  rest.prescale = 1.0;
+  return dispatch({protocol, call, rest, scaled.get(), out});
+}
+
+}  // namespace horo::collective::direct

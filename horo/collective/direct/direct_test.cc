@@ -1,0 +1,241 @@
+// The direct collectives with threads as ranks: results against a reference, sizes on both sides of every threshold,
+// mismatches, refusals, deaths.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "horo/base/text.h"
+#include "horo/collective/direct/collectives.h"
+#include "horo/collective/ranks_as_threads.h"
+#include "horo/transport/inproc/space.h"
+
+namespace horo::collective::direct {
+namespace {
+
+using transport::inproc::Fabric;
+
+constexpr size_t kStaging = 400 * 1024;
+constexpr size_t kSegment = size_t{2} << 20;
+
+Thresholds small_thresholds() { return {.slot_bytes = 1024, .slot_bytes_many = 512, .step_bytes = 4096}; }
+
+float value(int rank, uint64_t element) {
+  return static_cast<float>((static_cast<uint64_t>(rank) * 31 + element * 7) % 17) - 8.0F;
+}
+
+std::vector<float> input_of(const Operation& operation, int rank) {
+  std::vector<float> input(input_count_of(operation, rank));
+  for (uint64_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
+  return input;
+}
+
+std::vector<float> expected_of(const Operation& operation, int ranks, int rank, uint64_t count) {
+  std::vector<float> expected;
+  for (const Origin& origin : origins_of(operation, ranks, rank, count)) {
+    float sum = 0;
+    for (int from : origin.ranks) sum += value(from, origin.element);
+    expected.push_back(sum);
+  }
+  return expected;
+}
+
+std::byte* bytes_of(std::vector<float>& values) { return reinterpret_cast<std::byte*>(values.data()); }
+
+/// A member that makes one call after the other.
+class Caller {
+ public:
+  Caller(Fabric& fabric, int rank, const Thresholds& thresholds = small_thresholds())
+      : protocol_(fabric.space(rank, kStaging), thresholds) {}
+
+  Status call(const Operation& operation, const std::byte* in, std::byte* out) {
+    Call call{++number_,
+              {operation.kind, operation.dtype, operation.op, 0, static_cast<uint32_t>(operation.root), operation.count},
+              Deadline::after_seconds(60)};
+    return run(protocol_, call, operation, in, out);
+  }
+  Protocol& protocol() { return protocol_; }
+
+ private:
+  Protocol protocol_;
+  uint64_t number_ = 0;
+};
+
+const Kind kAllKinds[] = {Kind::kBarrier,   Kind::kAllreduce, Kind::kReduce,  Kind::kReduceScatter, Kind::kAllgather,
+                          Kind::kGather,    Kind::kScatter,   Kind::kBroadcast, Kind::kAlltoall};
+
+class Direct : public testing::TestWithParam<int> {};
+
+TEST_P(Direct, EveryCollectiveGivesTheReferenceResultAndLeavesInputsAlone) {
+  const int ranks = GetParam();
+  Fabric fabric(ranks, kSegment);
+  std::atomic<int> failures{0};
+  run_ranks(ranks, [&](int rank) {
+    Caller caller(fabric, rank);
+    for (Kind kind : kAllKinds) {
+      for (uint64_t count : {0, 1, 5, 10, 11, 130, 255, 257, 5000, 120000}) {
+        const int root = static_cast<int>(count) % ranks;
+        Operation operation = operation_of(kind, ranks, rank, count, root);
+        std::vector<float> input = input_of(operation, rank);
+        std::vector<float> output(operation.result_count(rank), -99);
+        Status status = caller.call(operation, bytes_of(input), bytes_of(output));
+        bool right = status.ok() && output == expected_of(operation, ranks, rank, count);
+        if ((!right || input != input_of(operation, rank)) && failures++ < 5) {
+          ADD_FAILURE() << transport::name(kind) << " of " << count << " on rank " << rank << " of " << ranks << ": "
+                        << status;
+        }
+        if (!status.ok()) return fabric.kill(rank);
+      }
+    }
+  });
+}
+
+TEST_P(Direct, AllreduceInPlaceAndInBuffersOfTheLibraryGivesTheSame) {
+  const int ranks = GetParam();
+  Fabric fabric(ranks, kSegment);
+  run_ranks(ranks, [&](int rank) {
+    Caller caller(fabric, rank);
+    for (uint64_t count : {1, 200, 5000, 120000}) {
+      Operation operation = operation_of(Kind::kAllreduce, ranks, rank, count, 0);
+      std::vector<float> expected = expected_of(operation, ranks, rank, count);
+      std::vector<float> memory = input_of(operation, rank);
+      ASSERT_TRUE(caller.call(operation, bytes_of(memory), bytes_of(memory)).ok());
+      EXPECT_EQ(memory, expected) << "in place, " << count;
+
+      // Odd ranks use a buffer in their segment, so that copying and not copying members meet.
+      std::vector<float> input = input_of(operation, rank);
+      std::byte* buffer = fabric.segment(rank).data() + kStaging;
+      std::byte* place = rank % 2 == 1 ? buffer : bytes_of(input);
+      if (place == buffer) std::memcpy(buffer, input.data(), count * sizeof(float));
+      ASSERT_TRUE(caller.call(operation, place, place).ok());
+      EXPECT_EQ(std::memcmp(place, expected.data(), count * sizeof(float)), 0) << "mixed, " << count;
+    }
+  });
+}
+
+TEST_P(Direct, BuffersOfTheLibraryMayBeOverwrittenAsSoonAsTheCallReturns) {
+  const int ranks = GetParam();
+  Fabric fabric(ranks, kSegment);
+  run_ranks(ranks, [&](int rank) {
+    Caller caller(fabric, rank);
+    std::byte* buffer = fabric.segment(rank).data() + kStaging;
+    for (int turn = 0; turn < 50; ++turn) {
+      for (Kind kind : {Kind::kAllreduce, Kind::kBroadcast, Kind::kAllgather}) {
+        const uint64_t count = 3000;
+        Operation operation = operation_of(kind, ranks, rank, count, turn % ranks);
+        std::vector<float> input = input_of(operation, rank);
+        std::memcpy(buffer, input.data(), input.size() * sizeof(float));
+        std::vector<float> output(operation.result_count(rank));
+        const bool in_place = kind == Kind::kAllreduce;
+        ASSERT_TRUE(caller.call(operation, buffer, in_place ? buffer : bytes_of(output)).ok());
+        if (in_place) std::memcpy(output.data(), buffer, count * sizeof(float));
+        std::memset(buffer, 0xFF, count * sizeof(float));
+        ASSERT_EQ(output, expected_of(operation, ranks, rank, count)) << transport::name(kind) << " turn " << turn;
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Direct, testing::Range(1, 10));
+
+TEST(DirectMismatch, FailsOnAllRanksNamesBothSidesAndTheGroupGoesOn) {
+  constexpr int kRanks = 3;
+  Fabric fabric(kRanks, kSegment);
+  run_ranks(kRanks, [&](int rank) {
+    Caller caller(fabric, rank);
+    std::vector<float> memory(200000, 1);
+    for (uint64_t count : {uint64_t{3}, uint64_t{300}, uint64_t{90000}}) {
+      Operation odd = operation_of(Kind::kAllreduce, kRanks, rank, rank == 1 ? count + 1 : count, 0);
+      Status status = caller.call(odd, bytes_of(memory), bytes_of(memory));
+      EXPECT_EQ(status.code(), Code::kMismatch) << status;
+      EXPECT_NE(status.message().find(text("allreduce of ", count, " f32")), std::string::npos) << status;
+      EXPECT_NE(status.message().find(text("allreduce of ", count + 1, " f32")), std::string::npos) << status;
+      EXPECT_EQ(memory[0], 1);
+      Operation kinds = operation_of(rank == 2 ? Kind::kBroadcast : Kind::kBarrier, kRanks, rank, 70000, 0);
+      EXPECT_EQ(caller.call(kinds, bytes_of(memory), bytes_of(memory)).code(), Code::kMismatch);
+      Operation good = operation_of(Kind::kAllreduce, kRanks, rank, 5, 0);
+      std::vector<float> sum(5, 2);
+      ASSERT_TRUE(caller.call(good, bytes_of(sum), bytes_of(sum)).ok());
+      EXPECT_EQ(sum[4], 6);
+    }
+  });
+}
+
+TEST(DirectMismatch, DisagreeingAlltoallCountsFailOnAllRanks) {
+  constexpr int kRanks = 4;
+  Fabric fabric(kRanks, kSegment);
+  run_ranks(kRanks, [&](int rank) {
+    Caller caller(fabric, rank);
+    Operation operation = operation_of(Kind::kAlltoall, kRanks, rank, 10, 0);
+    if (rank == 2) operation.receive_counts[1] += 5;
+    std::vector<float> in(operation.total()), out(operation.result_count(rank));
+    Status status = caller.call(operation, bytes_of(in), bytes_of(out));
+    EXPECT_EQ(status.code(), Code::kMismatch) << status;
+    EXPECT_NE(status.message().find("rank 1 sends"), std::string::npos) << status;
+    EXPECT_TRUE(caller.call(operation_of(Kind::kBarrier, kRanks, rank, 0, 0), nullptr, nullptr).ok());
+  });
+}
+
+TEST(DirectRefusal, OneRankWithoutMemoryFailsTheOperationOnAllAndTheGroupGoesOn) {
+  constexpr int kRanks = 3;
+  Fabric fabric(kRanks, kSegment);
+  run_ranks(kRanks, [&](int rank) {
+    transport::Space space = fabric.space(rank, kStaging);
+    if (rank == 1) space.commit = [](size_t) { return Status(Code::kUnavailable, "no memory left"); };
+    Protocol protocol(std::move(space), small_thresholds());
+    std::vector<float> memory(60000, 1);
+    Operation large = operation_of(Kind::kAllreduce, kRanks, rank, memory.size(), 0);
+    Call call{1, {large.kind, large.dtype, large.op, 0, 0, large.count}, Deadline::after_seconds(60)};
+    Status status = run(protocol, call, large, bytes_of(memory), bytes_of(memory));
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    EXPECT_NE(status.message().find("no memory left"), std::string::npos) << status;
+    EXPECT_EQ(memory, std::vector<float>(60000, 1));
+    Call next{2, {}, Deadline::after_seconds(60)};
+    EXPECT_TRUE(run(protocol, next, Operation{}, nullptr, nullptr).ok());
+  });
+}
+
+TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
+  constexpr int kRanks = 4;
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  for (int turn = 0; turn < 60; ++turn) {
+    Fabric fabric(kRanks, kSegment);
+    const int victim = static_cast<int>(random() % kRanks);
+    const uint64_t fatal = 1 + random() % 5;
+    const uint64_t count = std::vector<uint64_t>{3, 120, 5000, 120000}[random() % 4];
+    std::vector<uint64_t> failed(kRanks);
+    run_ranks(kRanks, [&](int rank) {
+      Caller caller(fabric, rank);
+      Operation operation = operation_of(Kind::kAllreduce, kRanks, rank, count, 0);
+      for (uint64_t k = 1;; ++k) {
+        if (rank == victim && k == fatal) return fabric.kill(rank);
+        std::vector<float> memory = input_of(operation, rank);
+        Status status = caller.call(operation, bytes_of(memory), bytes_of(memory));
+        if (status.ok()) {
+          ASSERT_EQ(memory, expected_of(operation, kRanks, rank, count));
+          continue;
+        }
+        EXPECT_EQ(status.code(), Code::kStopped) << status;
+        EXPECT_EQ(memory, input_of(operation, rank));
+        EXPECT_EQ(caller.protocol().space().page.evicted(), std::vector<int>{victim});
+        failed[static_cast<size_t>(rank)] = k;
+        return;
+      }
+    });
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank != victim) EXPECT_EQ(failed[static_cast<size_t>(rank)], fatal);
+    }
+  }
+}
+
+TEST(DirectDeadline, ALateMemberIsNamed) {
+  Fabric fabric(2, kSegment);
+  Protocol protocol(fabric.space(0, kStaging), small_thresholds());
+  Status status = run(protocol, {7, {}, Deadline::after_seconds(0.02)}, Operation{}, nullptr, nullptr);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status;
+}
+
+}  // namespace
+}  // namespace horo::collective::direct

@@ -1,0 +1,118 @@
+#include "horo/collective/direct/protocol.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "horo/base/text.h"
+#include "horo/kernel/reduce.h"
+
+namespace horo::collective::direct {
+
+using transport::Arrival;
+using transport::Kind;
+using transport::Waited;
+
+Protocol::Protocol(Space space, const Thresholds& thresholds) : space_(std::move(space)), thresholds_(thresholds) {
+  HORO_CHECK(space_.own.size() > slots_bytes(), "a staging area holds two slots and room for large operations");
+}
+
+Status Protocol::stopped(const Call& call) const {
+  return Status(Code::kStopped, "the group was revoked").with_operation(call.number);
+}
+
+Status Protocol::advance(const Call& call, Word& word, uint64_t count) const {
+  return word.advance(count) ? Status() : stopped(call);
+}
+
+Status Protocol::wait_for(const Call& call, int member, Word& word, uint64_t count) const {
+  switch (transport::await(space_, member, word, count, call.deadline)) {
+    case Waited::kArrived:
+      return {};
+    case Waited::kRevoked:
+      return stopped(call);
+    case Waited::kTimeout:
+      break;
+  }
+  return Status(Code::kTimeout, text("operation ", call.number, " (", call.signature.to_string(), ") still waits for rank ",
+                                     space_.names[static_cast<size_t>(member)], " at its deadline"))
+      .with_operation(call.number);
+}
+
+Status Protocol::gather(const Call& call, std::span<const std::byte> payload) {
+  ++meeting_;
+  Arrival& mine = arrival(rank());
+  mine.signature = call.signature;
+  if (!payload.empty()) std::memcpy(mine.payload.data(), payload.data(), payload.size());
+  HORO_TRY(advance(call, mine.word, meeting_));
+  for (int member = 0; member < size(); ++member) {
+    if (member == rank()) continue;
+    HORO_TRY(wait_for(call, member, arrival(member).word, meeting_));
+  }
+  return {};
+}
+
+Status Protocol::meet(const Call& call, std::span<const std::byte> payload) {
+  HORO_TRY(gather(call, payload));
+  return compare(call);
+}
+
+Status Protocol::compare(const Call& call) const {
+  int odd = -1;
+  for (int member = 0; member < size(); ++member) {
+    const Arrival& theirs = arrival(member);
+    if (theirs.signature == call.signature) continue;
+    if (theirs.signature.kind == Kind::kRefused) {
+      std::string why(reinterpret_cast<const char*>(theirs.payload.data()), transport::kInlineBytes);
+      return Status(Code::kUnavailable, text("rank ", space_.names[static_cast<size_t>(member)],
+                                             " cannot take part in operation ", call.number, ": ", why.c_str()))
+          .with_operation(call.number);
+    }
+    if (odd < 0) odd = member;
+  }
+  if (odd < 0) return {};
+  return Status(Code::kMismatch,
+                text("operation ", call.number, " differs between ranks: rank ",
+                     space_.names[static_cast<size_t>(rank())], " calls ", call.signature.to_string(), ", rank ",
+                     space_.names[static_cast<size_t>(odd)], " calls ", arrival(odd).signature.to_string(),
+                     "; all ranks must make the same calls in the same order"))
+      .with_operation(call.number);
+}
+
+Status Protocol::refuse(const Call& call, const Status& why) {
+  Call refusal = call;
+  refusal.signature.kind = Kind::kRefused;
+  std::string reason = why.message().substr(0, transport::kInlineBytes - 1);
+  reason.push_back('\0');
+  HORO_TRY(gather(refusal, std::as_bytes(std::span(reason))));
+  return why.with_operation(call.number);
+}
+
+Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {
+  if (bytes <= transport::kInlineBytes) return meet(call, mine);
+  // All members came to the last meeting, so nobody reads what was brought to the one before it, in this slot.
+  std::byte* slot = space_.own.data() + ((meeting_ + 1) & 1) * thresholds_.slot_bytes;
+  if (!mine.empty()) std::memcpy(slot, mine.data(), mine.size());
+  return meet(call, {});
+}
+
+const std::byte* Protocol::contribution(int member, size_t bytes) const {
+  if (bytes <= transport::kInlineBytes) return payload(member);
+  return space_.areas[static_cast<size_t>(member)] + (meeting_ & 1) * thresholds_.slot_bytes;
+}
+
+Status Protocol::commit(size_t bytes) {
+  if (bytes <= committed_ || !space_.commit) return {};
+  HORO_TRY(space_.commit(slots_bytes() + bytes));
+  committed_ = bytes;
+  return {};
+}
+
+std::optional<uint64_t> Protocol::offset_in_segment(const std::byte* memory, size_t bytes) const {
+  std::span<const std::byte> segment = space_.segments[static_cast<size_t>(rank())];
+  std::less<const std::byte*> before;  // Total order over unrelated pointers.
+  if (before(memory, segment.data()) || before(segment.data() + segment.size(), memory + bytes)) return std::nullopt;
+  return static_cast<uint64_t>(memory - segment.data());
+}
+
+}  // namespace horo::collective::direct

@@ -1,0 +1,99 @@
+// How members meet at an operation in shared memory.
+//
+// Words used here. A *contribution* is what a member gives to an operation, lying in its segment: copied into its staging
+// area, or already there because the caller's buffer was made by the library. *Arrival* at a meeting carries the
+// signature of the operation and a small payload. An operation is *decided* when its outcome no longer depends on anybody's life:
+// everything that anybody still needs lies finished in mapped memory, which outlives its owner.
+//
+// Every operation waits for the arrival of all members, rooted ones too. So all members compare all signatures and a
+// mismatch fails the operation everywhere; and arrival at meeting k + 1 proves that its owner is done with k, which is
+// what allows staging to be used again.
+//
+// A wait that ends because the group was revoked always means that the operation is not decided: members wait only for
+// words that the decision needs, and a frozen word stays short for everybody. So outcomes are uniform without a vote.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "horo/base/deadline.h"
+#include "horo/base/status.h"
+#include "horo/transport/signature.h"
+#include "horo/transport/space.h"
+
+namespace horo::collective::direct {
+
+using transport::Signature;
+using transport::Space;
+using transport::Word;
+
+struct Call {
+  uint64_t number = 0;  ///< Of the operation in its group, for messages.
+  Signature signature;
+  Deadline deadline;
+};
+
+/// Sizes at which the algorithm changes. Equal on all members: they are part of the selector's table.
+struct Thresholds {
+  size_t slot_bytes = 256 * 1024;      ///< Up to this, one exchange; everybody reduces everything (2 ranks).
+  size_t slot_bytes_many = 32 * 1024;  ///< The same for more than 2 ranks.
+  size_t step_bytes = 256 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
+};
+
+/// One member's side. One call at a time (the holder of the group's execution token).
+class Protocol {
+ public:
+  Protocol(Space space, const Thresholds& thresholds);
+
+  const Space& space() const { return space_; }
+  /// How the calls that follow wait.
+  void set_wait_policy(const transport::WaitPolicy& policy) { space_.policy = policy; }
+  const Thresholds& thresholds() const { return thresholds_; }
+  int rank() const { return space_.rank; }
+  int size() const { return space_.size; }
+
+  /// Posts arrival with `payload` (up to kInlineBytes), waits for everybody's and compares signatures. Most operations
+  /// meet once, some twice; members count meetings alike, because one that fails fails on all of them.
+  Status meet(const Call& call, std::span<const std::byte> payload);
+  /// What `member` brought to the last meeting. Valid until this member comes to the next one but one.
+  const std::byte* payload(int member) const { return arrival(member).payload.data(); }
+  /// Step `step` after the last meeting, as the progress words count.
+  uint64_t count(uint64_t step) const { return transport::progress_count(meeting_, step); }
+
+  /// meet() that carries up to slot_bytes. `bytes` is the largest contribution of any member, equal everywhere.
+  Status exchange(const Call& call, std::span<const std::byte> mine, size_t bytes);
+  /// What `member` gave to exchange().
+  const std::byte* contribution(int member, size_t bytes) const;
+
+  /// Arrives only to say that this rank cannot take part. Fails operation `call.number` on all members with `why`.
+  Status refuse(const Call& call, const Status& why);
+
+  Status advance(const Call& call, Word& word, uint64_t count) const;
+  Status wait_for(const Call& call, int member, Word& word, uint64_t count) const;
+
+  transport::MemberWords& words(int member) const { return space_.page[member]; }
+
+  /// Staging for large operations: what lies behind the two exchange slots.
+  std::span<std::byte> staging() const { return space_.own.subspan(slots_bytes()); }
+  /// Makes the first `bytes` of staging() real.
+  Status commit(size_t bytes);
+  size_t slots_bytes() const { return 2 * thresholds_.slot_bytes; }
+
+  /// Where `memory` lies in this member's segment, if it does.
+  std::optional<uint64_t> offset_in_segment(const std::byte* memory, size_t bytes) const;
+
+ private:
+  transport::Arrival& arrival(int member) const { return words(member).arrival[meeting_ & 1]; }
+  Status gather(const Call& call, std::span<const std::byte> payload);
+  Status compare(const Call& call) const;
+  Status stopped(const Call& call) const;
+
+  Space space_;
+  Thresholds thresholds_;
+  uint64_t meeting_ = 0;
+  size_t committed_ = 0;
+};
+
+}  // namespace horo::collective::direct

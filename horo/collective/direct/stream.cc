@@ -1,0 +1,133 @@
+#include "horo/collective/direct/stream.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "horo/base/text.h"
+#include "horo/kernel/reduce.h"
+
+namespace horo::collective::direct {
+
+namespace {
+
+constexpr uint64_t kDone = transport::kMaxSteps;  // More than any step: "nothing more comes", "nothing more is needed".
+
+}  // namespace
+
+uint64_t piece_bytes(const Protocol& protocol, bool per_taker) {
+  const uint64_t step = protocol.thresholds().step_bytes;
+  if (!per_taker) return step;
+  const uint64_t share = step / static_cast<uint64_t>(std::max(1, protocol.size() - 1));
+  return std::max<uint64_t>(share / 4096 * 4096, 4096);
+}
+
+Stream::Stream(Protocol& protocol, const Call& call, const Flow& flow)
+    : protocol_(protocol),
+      call_(call),
+      flow_(flow),
+      piece_(piece_bytes(protocol, flow.per_taker)),
+      slot_(flow.per_taker ? piece_ * static_cast<uint64_t>(protocol.size()) : piece_) {
+  for (const auto& block : flow.give) give_steps_ = std::max(give_steps_, steps_of(block.size()));
+  for (uint64_t bytes : flow.take) take_steps_ = std::max(take_steps_, steps_of(bytes));
+  pieces_.resize(static_cast<size_t>(protocol.size()));
+}
+
+Status Stream::meet() {
+  Descriptor mine;
+  const std::byte* segment = protocol_.space().segments[static_cast<size_t>(protocol_.rank())].data();
+  if (!flow_.give.empty()) {
+    std::optional<uint64_t> place;
+    if (!flow_.per_taker) place = protocol_.offset_in_segment(flow_.give[0].data(), flow_.give[0].size());
+    mine.in_place = place.has_value() ? 1 : 0;
+    mine.offset = place.value_or(static_cast<uint64_t>(protocol_.staging().data() - segment));
+    Status committed = place ? Status() : protocol_.commit(slot_ * kRing);
+    if (!committed.ok()) return protocol_.refuse(call_, committed);
+  }
+  HORO_TRY(protocol_.meet(call_, std::as_bytes(std::span(&mine, 1))));
+  descriptors_.resize(static_cast<size_t>(protocol_.size()));
+  for (int member = 0; member < protocol_.size(); ++member) {
+    Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
+    std::memcpy(&theirs, protocol_.payload(member), sizeof theirs);
+    const uint64_t room = protocol_.space().segments[static_cast<size_t>(member)].size();
+    const uint64_t bytes = theirs.in_place != 0 ? flow_.take[static_cast<size_t>(member)] : slot_ * kRing;
+    if (flow_.contributes[static_cast<size_t>(member)] && (bytes > room || theirs.offset > room - bytes)) {
+      return Status(Code::kCorrupt, text("rank ", protocol_.space().names[static_cast<size_t>(member)],
+                                         " describes memory outside its segment in operation ", call_.number));
+    }
+  }
+  return {};
+}
+
+// Step w is contributed before step w - 1 is taken. The slowest member is never waited for by itself: all others have
+// taken w - 2 and contributed w - 1 when it comes to step w, which is all it asks of them with a ring of two or more.
+Status Stream::run() {
+  const uint64_t steps = std::max(give_steps_, take_steps_);
+  if (take_steps_ == 0) HORO_TRY(protocol_.advance(call_, words(protocol_.rank()).taken.word, count(kDone)));
+  for (uint64_t step = 0; step <= steps; ++step) {
+    if (step < give_steps_) HORO_TRY(contribute(step));
+    if (step >= 1 && step - 1 < take_steps_) HORO_TRY(take(step - 1));
+  }
+  return finish();
+}
+
+Status Stream::contribute(uint64_t step) {
+  const int rank = protocol_.rank();
+  if (descriptors_[static_cast<size_t>(rank)].in_place != 0) return {};
+  for (int member = 0; step >= kRing && member < protocol_.size(); ++member) {
+    if (member == rank) continue;
+    HORO_TRY(protocol_.wait_for(call_, member, words(member).taken.word, count(step - kRing + 1)));
+  }
+  std::byte* slot = protocol_.staging().data() + (step % kRing) * slot_;
+  for (size_t taker = 0; taker < flow_.give.size(); ++taker) {
+    const auto& block = flow_.give[taker];
+    const uint64_t offset = step * piece_;
+    if (offset >= block.size() || (flow_.per_taker && static_cast<int>(taker) == rank)) continue;
+    std::memcpy(slot + taker * piece_, block.data() + offset, std::min(piece_, block.size() - offset));
+  }
+  return protocol_.advance(call_, words(rank).copied.word, count(step + 1));
+}
+
+const std::byte* Stream::piece(int member, uint64_t step) const {
+  const uint64_t offset = step * piece_;
+  const auto rank = static_cast<size_t>(protocol_.rank());
+  if (member == protocol_.rank()) return flow_.give[flow_.per_taker ? rank : 0].data() + offset;
+  const Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
+  const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.offset;
+  if (theirs.in_place != 0) return base + offset;
+  return base + (step % kRing) * slot_ + (flow_.per_taker ? rank * piece_ : 0);
+}
+
+Status Stream::take(uint64_t step) {
+  for (int i = 1; i <= protocol_.size(); ++i) {
+    const int member = (protocol_.rank() + i) % protocol_.size();
+    const uint64_t bytes = flow_.take[static_cast<size_t>(member)];
+    const bool present = step * piece_ < bytes;
+    pieces_[static_cast<size_t>(member)] = present ? piece(member, step) : nullptr;
+    if (!present || member == protocol_.rank() || descriptors_[static_cast<size_t>(member)].in_place != 0) continue;
+    HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(step + 1)));
+  }
+  flow_.consume(step * piece_, pieces_);
+  const uint64_t taken = step + 1 == take_steps_ ? kDone : step + 1;
+  return protocol_.advance(call_, words(protocol_.rank()).taken.word, count(taken));
+}
+
+// Says that all is given; waits until all contributions are complete, which decides the operation; and, when peers read
+// the caller's own buffer, until they have.
+Status Stream::finish() {
+  const int rank = protocol_.rank();
+  HORO_TRY(protocol_.advance(call_, words(rank).copied.word, count(kDone)));
+  for (int member = 0; member < protocol_.size(); ++member) {
+    if (!flow_.contributes[static_cast<size_t>(member)]) continue;
+    HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(kDone)));
+  }
+  if (descriptors_[static_cast<size_t>(rank)].in_place == 0) return {};
+  Call patient = call_;
+  patient.deadline = Deadline::never();
+  for (int member = 0; member < protocol_.size(); ++member) {
+    // A member that is gone reads nothing any more; the operation is decided.
+    (void)protocol_.wait_for(patient, member, words(member).taken.word, count(kDone)).ok();
+  }
+  return {};
+}
+
+}  // namespace horo::collective::direct

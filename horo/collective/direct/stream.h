@@ -1,0 +1,71 @@
+// Data that flows through shared memory in steps, from members that contribute to members that take.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "horo/collective/direct/protocol.h"
+
+namespace horo::collective::direct {
+
+/// What one member gives and takes in an operation. Each contributor's data is cut into steps: step w of a contribution
+/// is piece w of its one block for everybody, or of each of its blocks, one per taker.
+struct Flow {
+  /// One block that everybody reads, or a block for each member; empty when this member contributes nothing.
+  std::vector<std::span<const std::byte>> give;
+  bool per_taker = false;
+  /// How many bytes each member gives: of its block for everybody, or of its block for this member. Zero: nothing.
+  std::vector<uint64_t> take;
+  /// Which members contribute at all (equal everywhere).
+  std::vector<bool> contributes;
+  /// Called once per step with where piece [offset, offset + piece) of every taken block lies (null beyond its end).
+  /// `own` pieces are handed over as well, straight from `give`.
+  std::function<void(uint64_t offset, std::span<const std::byte* const> pieces)> consume;
+};
+
+/// Bytes of a piece: equal on all members.
+uint64_t piece_bytes(const Protocol& protocol, bool per_taker);
+
+/// Runs the flow after meet(). On success every contribution is complete (decided) and everything is taken.
+///
+/// A contributor copies pieces into a ring of a few steps in its staging, which stays in cache, and uses a slot again
+/// when everybody is past it. A block that lies in the contributor's segment already is read where it is.
+/// Per step and taker one wait for each contributor; nothing is copied twice.
+class Stream {
+ public:
+  Stream(Protocol& protocol, const Call& call, const Flow& flow);
+
+  /// Goes into the arrival's payload: pass it to meet() before run().
+  struct Descriptor {
+    uint64_t offset = 0;    ///< Of the ring, or of the block itself, in the segment.
+    uint64_t in_place = 0;  ///< 1: the block itself.
+  };
+  static constexpr uint64_t kRing = 4;
+
+  /// Commits staging, arrives, meets the others.
+  Status meet();
+  Status run();
+
+ private:
+  Status contribute(uint64_t step);
+  Status take(uint64_t step);
+  Status finish();
+  uint64_t steps_of(uint64_t bytes) const { return (bytes + piece_ - 1) / piece_; }
+  const std::byte* piece(int member, uint64_t step) const;
+  uint64_t count(uint64_t step) const { return protocol_.count(step); }
+  transport::MemberWords& words(int member) const { return protocol_.words(member); }
+
+  Protocol& protocol_;
+  const Call& call_;
+  const Flow& flow_;
+  const uint64_t piece_;
+  const uint64_t slot_;  ///< Bytes of one step in the ring.
+  uint64_t give_steps_ = 0;
+  uint64_t take_steps_ = 0;
+  std::vector<Descriptor> descriptors_;
+  std::vector<const std::byte*> pieces_;
+};
+
+}  // namespace horo::collective::direct

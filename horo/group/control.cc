@@ -1,0 +1,289 @@
+#include "horo/group/control.h"
+
+#include <algorithm>
+#include <future>
+
+#include "horo/base/text.h"
+#include "horo/net/codec.h"
+#include "horo/rendezvous/message.h"
+
+namespace horo::group {
+
+using rendezvous::LossReason;
+namespace input = rendezvous::input;
+namespace watch_input = rendezvous::watch;
+
+namespace {
+
+// Tokens of the poller: one kind each for the wake-up, listeners, channels and processes of peers.
+enum class Source : uint32_t { kWake, kListener, kChannel, kProcess };
+uint64_t token(Source source, uint32_t index) { return uint64_t{static_cast<uint32_t>(source)} << 32 | index; }
+
+constexpr size_t kMostWords = 4096;
+
+}  // namespace
+
+Control::Control(Options options, Log& log)
+    : options_(std::move(options)),
+      log_(log),
+      membership_({.rank = options_.self.rank, .size = options_.size, .flush_timeout = options_.timeout}),
+      suspicion_(rendezvous::Suspicion::Options{.freeze_timeout = options_.freeze_timeout}),
+      members_(membership_.members()) {}
+
+Control::~Control() { stop(); }
+
+Status Control::start(std::vector<net::Listener> listeners) {
+  HORO_ASSIGN(wake_, net::Wake::create());
+  HORO_ASSIGN(poller_, net::Poller::create());
+  HORO_TRY(poller_->add(wake_->fd(), net::Interest::kRead, token(Source::kWake, 0)));
+  listeners_ = std::move(listeners);
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    HORO_TRY(poller_->add(listeners_[i].fd(), net::Interest::kRead, token(Source::kListener, static_cast<uint32_t>(i))));
+  }
+  HORO_ASSIGN(thread_, Thread::start("horo-control", [this](const std::stop_token& stop) { loop(stop); }));
+  return {};
+}
+
+void Control::stop() {
+  if (!thread_.joinable()) return;
+  post([this] {
+    for (auto& [rank, link] : links_) {
+      send(rank, ControlType::kGoodbye, {});
+      (void)link->channel.flush(Deadline::after(std::chrono::milliseconds(200))).ok();
+      link->channel.close();
+    }
+    if (options_.self.memory != nullptr) options_.self.memory->header().life.announce_leaving();
+  });
+  thread_.request_stop();
+  wake_->signal();
+  thread_.join();
+}
+
+void Control::post(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_->signal();
+}
+
+void Control::loop(const std::stop_token& stop) {
+  // Held by this thread, which lives as long as the process: the kernel marks it when the process is gone.
+  std::optional<transport::LifeHolder> life;
+  if (options_.self.memory != nullptr) life.emplace(options_.self.memory->header().life);
+  while (true) {
+    run_tasks();
+    if (stop.stop_requested()) return;
+    auto events = poller_->wait(next_deadline());
+    if (!events.ok()) {
+      log_.error("the control thread cannot wait for its connections: ", events.status());
+      std::lock_guard lock(mutex_);
+      broken_ = events.status();
+      changed_.notify_all();
+      return;
+    }
+    for (const net::Event& event : std::vector<net::Event>(events->begin(), events->end())) on_event(event);
+    tick(Clock::now());
+    serve_more();
+  }
+}
+
+Deadline Control::next_deadline() const {
+  Deadline deadline;
+  for (const net::Listener& listener : listeners_) deadline = deadline.earlier(listener.deadline());
+  if (auto at = membership_.next_tick()) deadline = deadline.earlier(Deadline(*at));
+  if (auto at = suspicion_.next_tick()) deadline = deadline.earlier(Deadline(*at));
+  for (const auto& [rank, at] : fading_) deadline = deadline.earlier(Deadline(at));
+  return deadline;
+}
+
+void Control::run_tasks() {
+  wake_->drain();
+  std::vector<std::function<void()>> tasks;
+  {
+    std::lock_guard lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const auto& task : tasks) task();
+}
+
+void Control::on_event(const net::Event& event) {
+  const auto index = static_cast<uint32_t>(event.token);
+  switch (static_cast<Source>(event.token >> 32)) {
+    case Source::kWake:
+      return;  // The tasks run at the beginning of the loop.
+    case Source::kListener:
+      return on_listener(index);
+    case Source::kProcess: {
+      Link& link = *links_.at(static_cast<int>(index));
+      (void)poller_->remove(link.memory->process.get()).ok();
+      return link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
+    }
+    case Source::kChannel:
+      return on_channel(*links_.at(static_cast<int>(index)));
+  }
+}
+
+void Control::on_listener(size_t index) {
+  net::Listener& listener = listeners_[index];
+  if (Status status = listener.step(); !status.ok()) {
+    log_.error("cannot accept connections any more: ", status);
+    (void)poller_->remove(listener.fd()).ok();
+    return;
+  }
+  while (auto channel = listener.take_channel()) {
+    auto link = accept_link(options_.self, std::move(*channel), Deadline::after(std::chrono::seconds(2)));
+    Status status = link.ok() ? add_link_here(std::move(*link)) : link.status();
+    if (!status.ok()) log_.limited(LogLevel::kWarning, "accept", "refused a peer: ", status);
+  }
+  while (auto stream = listener.take_stream()) {
+    std::lock_guard lock(mutex_);
+    const auto key = std::tuple(uint64_t{stream->about.group}, static_cast<int>(stream->about.connector),
+                                stream->about.stream);
+    streams_.insert_or_assign(key, std::move(stream->socket));
+    changed_.notify_all();
+  }
+}
+
+Status Control::add_link(Link link) {
+  std::promise<Status> done;
+  post([&] { done.set_value(add_link_here(std::move(link))); });
+  return done.get_future().get();
+}
+
+Status Control::add_link_here(Link link) {
+  const int rank = link.rank;
+  if (rank < 0 || rank >= options_.size || rank == options_.self.rank || links_.count(rank) > 0) {
+    return {Code::kInvalidArgument, text("rank ", rank, " is connected already; a second process claims its place")};
+  }
+  auto stored = std::make_unique<Link>(std::move(link));
+  HORO_TRY(poller_->add(stored->channel.fd(), stored->channel.interest(),
+                        token(Source::kChannel, static_cast<uint32_t>(rank))));
+  stored->watched = stored->channel.interest();
+  if (stored->memory) {
+    HORO_TRY(poller_->add(stored->memory->process.get(), net::Interest::kRead,
+                          token(Source::kProcess, static_cast<uint32_t>(rank))));
+  }
+  for (net::Listener& listener : listeners_) {
+    HORO_ASSIGN(auto keys, net::attach_keys(stored->channel, net::Attaching::kIncoming));
+    listener.add_session(std::move(keys));
+  }
+  std::lock_guard lock(mutex_);
+  links_[rank] = std::move(stored);
+  changed_.notify_all();
+  return {};
+}
+
+Status Control::wait_for_links(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  auto complete = [this] {
+    return links_.size() + 1 == static_cast<size_t>(options_.size) || broken_ || !losses_.empty();
+  };
+  if (!changed_.wait_until(lock, deadline.at(), complete)) {
+    std::vector<int> missing;
+    for (int rank = 0; rank < options_.size; ++rank) {
+      if (rank != options_.self.rank && links_.count(rank) == 0) missing.push_back(rank);
+    }
+    return {Code::kTimeout, text(ranks_text(missing), " did not connect to rank ", options_.self.rank,
+                                 " in time; look at their output, or raise HORO_TIMEOUT")};
+  }
+  return broken_.value_or(Status());
+}
+
+const Link* Control::link(int rank) const {
+  std::lock_guard lock(mutex_);
+  auto found = links_.find(rank);
+  return found == links_.end() ? nullptr : found->second.get();
+}
+
+void Control::on_channel(Link& link) {
+  Status status = link.channel.progress();
+  while (status.ok()) {
+    auto message = link.channel.receive();
+    if (!message.ok()) {
+      status = message.status();
+      break;
+    }
+    if (!*message) break;
+    watch(watch_input::Answered{link.rank});  // Whatever it says: its control thread runs.
+    on_message(link, **message);
+  }
+  if (status.ok()) return update_interest(link);
+  (void)poller_->remove(link.channel.fd()).ok();
+  link.channel.close();
+  link.watched = net::Interest::kNone;
+  if (status.code() == Code::kCorrupt) log_.error("rank ", link.rank, " sent what is no message: ", status);
+  link.said_goodbye |= status.code() == Code::kStopped;
+  link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
+}
+
+void Control::update_interest(Link& link) {
+  if (link.watched == link.channel.interest()) return;
+  link.watched = link.channel.interest();
+  (void)poller_->modify(link.channel.fd(), link.watched, token(Source::kChannel, static_cast<uint32_t>(link.rank))).ok();
+}
+
+void Control::on_message(Link& link, const net::Message& message) {
+  const net::FrameHeader& header = message.header;
+  switch (static_cast<ControlType>(header.type)) {
+    case ControlType::kProbe:
+      return send(link.rank, ControlType::kProbeAnswer, {});
+    case ControlType::kProbeAnswer:
+      return;
+    case ControlType::kGoodbye:
+      link.said_goodbye = true;
+      return fade(link.rank);
+    case ControlType::kMembership: {
+      auto decoded = rendezvous::decode_message(message.payload, options_.size);
+      if (decoded.ok()) return step(input::Received{link.rank, std::move(*decoded)});
+      return log_.error("rank ", link.rank, " sent a damaged membership message: ", decoded.status());
+    }
+    case ControlType::kAbandon: {
+      auto group = groups_.find(header.group);
+      net::Reader reader(message.payload, "an abandoned group");
+      const auto code = static_cast<Code>(reader.u32());
+      const std::string why = reader.string(kMostWords);
+      if (group == groups_.end() || !reader.finish().ok() || code == Code::kOk) return;
+      return group->second->abandoned(Status(code, text("rank ", link.rank, " gave up the group: ", why)));
+    }
+    case ControlType::kServe: {
+      auto group = groups_.find(header.group);
+      if (group == groups_.end()) return;
+      auto& whole = partly_served_[{header.group, header.operation}];
+      if (header.offset != whole.size()) whole.clear();
+      whole.insert(whole.end(), message.payload.begin(), message.payload.end());
+      if (header.flags == 0) return;  // More to come.
+      group->second->accept_served(header.operation, std::move(whole));
+      partly_served_.erase({header.group, header.operation});
+      return;
+    }
+    case ControlType::kJoinGroup:
+      return on_join(link.rank, message.payload);
+    case ControlType::kGroupReady:
+      return on_ready(message.payload);
+    case ControlType::kDescriptors:
+      break;
+  }
+  log_.limited(LogLevel::kWarning, "type", "rank ", link.rank, " sent a frame of unknown type ", int{header.type});
+}
+
+void Control::send(int rank, ControlType type, std::span<const std::byte> payload, const About& about) {
+  auto found = links_.find(rank);
+  if (found == links_.end() || found->second->channel.fd() < 0) return;
+  net::FrameHeader header;
+  header.type = static_cast<uint8_t>(type);
+  header.epoch = epoch();
+  header.group = static_cast<uint32_t>(about.group);
+  header.operation = about.operation;
+  header.offset = about.offset;
+  header.flags = about.last ? 1 : 0;
+  header.source = static_cast<uint32_t>(options_.self.rank);
+  Link& link = *found->second;
+  Status status = link.channel.send(header, payload);
+  if (status.ok()) status = link.channel.progress();
+  if (status.ok()) return update_interest(link);
+  // A broken connection shows itself to the poller, which is where it is dealt with.
+  log_.limited(LogLevel::kDebug, "send", "cannot send to rank ", rank, ": ", status);
+}
+
+}  // namespace horo::group

@@ -1,0 +1,160 @@
+// The control thread of an engine: it owns the connections to all peers, answers probes, notices who is gone, and drives
+// the agreement about it. It never runs an operation, never takes a lock that is held during one, and never waits for
+// anything but its poller, so it answers whatever the application does.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "horo/base/log.h"
+#include "horo/base/thread.h"
+#include "horo/group/group.h"
+#include "horo/group/link.h"
+#include "horo/net/listener.h"
+#include "horo/net/poller.h"
+#include "horo/net/wake.h"
+#include "horo/rendezvous/membership.h"
+#include "horo/rendezvous/suspicion.h"
+#include "horo/transport/space.h"
+
+namespace horo::group {
+
+/// What the members of a new group must know of each other.
+struct GroupTerms {
+  uint64_t id = 0;
+  bool shares_memory = false;
+  uint64_t page = 0;            ///< Of the control page, in the control region of the first member.
+  std::vector<uint64_t> areas;  ///< Of each member's staging, in its segment.
+};
+
+/// What a control frame is about, beyond its type.
+struct About {
+  uint64_t group = 0;
+  uint64_t operation = 0;
+  uint64_t offset = 0;
+  bool last = false;
+};
+
+class Control : public GroupHost {
+ public:
+  struct Options {
+    Self self;
+    int size = 1;
+    Duration timeout = std::chrono::seconds(30);
+    Duration freeze_timeout = std::chrono::seconds(10);
+  };
+
+  Control(Options options, Log& log);
+  ~Control() override;
+
+  /// Starts the thread. The listeners are handed over.
+  Status start(std::vector<net::Listener> listeners);
+  /// Says goodbye to everybody and ends the thread. Groups must have been stopped.
+  void stop();
+
+  // From the caller's thread, each waiting for the control thread:
+  Status add_link(Link link);
+  /// Until there is a link to every other rank.
+  Status wait_for_links(Deadline deadline);
+  /// Meets the other members at the first of them. Fails when one of them is lost.
+  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, bool shares_memory, uint64_t area,
+                                    Deadline deadline);
+  /// A stream that rank `from` attached for a group.
+  Result<net::Socket> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
+  void add_group(const std::shared_ptr<Group>& group);
+  void remove_group(const Group& group);
+
+  // From any thread:
+  const Link* link(int rank) const;  ///< Stays valid; only memory and keys may be used by other threads.
+  void note_waiting(int rank, Time since);
+  void found_dead(int rank);   ///< Its process is certainly gone.
+  void stream_ended(int rank);  ///< Its data stream ended: it is dead, or cut off, or has left; it will show.
+  uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
+  std::vector<int> members() const;
+  void mark_forked() { forked_.store(true, std::memory_order_relaxed); }
+
+  void report(uint64_t epoch, const rendezvous::Report& report) override;
+  void settled(uint64_t epoch, uint64_t group) override;
+  void abandon(uint64_t group, const Status& why) override;
+  bool forked() const override { return forked_.load(std::memory_order_relaxed); }
+  std::vector<rendezvous::Loss> losses() const override;
+  std::optional<std::string> fenced() const override;
+
+ private:
+  using Join = std::map<int, std::pair<bool, uint64_t>>;  ///< Who has come: shares memory, area.
+  struct Serving {
+    uint64_t group, operation;
+    int to;
+    uint64_t offset;
+  };
+
+  void post(std::function<void()> task);
+  void loop(const std::stop_token& stop);
+  Deadline next_deadline() const;
+  void run_tasks();
+  void on_event(const net::Event& event);
+  void on_listener(size_t index);
+  void on_channel(Link& link);
+  void on_message(Link& link, const net::Message& message);
+  void tick(Time now);
+
+  void step(const rendezvous::Input& input);
+  void carry_out(const rendezvous::Output& output);
+  void watch(const rendezvous::watch::Input& input);
+  void update_waits(Time now);
+  void lose(int rank, rendezvous::LossReason reason);
+  void fade(int rank);
+
+  void send(int rank, ControlType type, std::span<const std::byte> payload, const About& about = {});
+  void serve_more();
+  void on_join(int from, std::span<const std::byte> payload);
+  void announce(const std::vector<int>& ranks, const Join& join);
+  void on_ready(std::span<const std::byte> payload);
+  void update_interest(Link& link);
+  Status add_link_here(Link link);
+  void decided(const rendezvous::output::Decide& decide);
+
+  const Options options_;
+  Log& log_;
+  std::atomic<bool> forked_{false};
+  std::atomic<uint64_t> epoch_{0};
+
+  // Owned by the control thread once it runs.
+  std::optional<net::Poller> poller_;
+  std::vector<net::Listener> listeners_;
+  rendezvous::Membership membership_;
+  rendezvous::Suspicion suspicion_;
+  std::map<int, Time> waits_;          ///< Ranks that some group waits for, and when that was last said.
+  std::vector<int> watched_;           ///< Whom the suspicion watches.
+  std::map<int, Time> fading_;         ///< Ranks that said goodbye or whose stream ended, and when they count as lost.
+  std::map<uint64_t, std::shared_ptr<Group>> groups_;
+  std::map<std::vector<int>, std::vector<Join>> joins_;  ///< Groups that this rank is the first member of.
+  uint64_t groups_made_ = 0;
+  std::vector<Serving> serving_;
+  std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> partly_served_;
+
+  // Shared with callers.
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::function<void()>> tasks_;
+  std::map<int, std::unique_ptr<Link>> links_;  ///< Links are added once and stay until the end.
+  std::map<std::vector<int>, std::vector<GroupTerms>> terms_;
+  std::map<std::tuple<uint64_t, int, uint32_t>, net::Socket> streams_;
+  std::vector<rendezvous::Loss> losses_;
+  std::vector<int> members_;
+  std::optional<std::string> fenced_;
+  std::optional<Status> broken_;  ///< Why the control thread cannot go on.
+
+  std::optional<net::Wake> wake_;
+  Thread thread_;
+};
+
+}  // namespace horo::group

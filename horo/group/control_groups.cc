@@ -1,0 +1,172 @@
+// The part of the control thread through which the members of a new group meet.
+//
+// Every member sends what it brings (kJoinGroup) to the first member; when all have, the first one makes up the terms
+// and sends them to all (kGroupReady). Groups of the same ranks that are made one after the other are told apart by their
+// order, which is equal on all members.
+#include <algorithm>
+#include <future>
+
+#include "horo/base/text.h"
+#include "horo/group/control.h"
+#include "horo/net/codec.h"
+
+namespace horo::group {
+
+namespace {
+
+constexpr size_t kMostRanks = 1 << 16;
+
+void write_ranks(net::Writer& writer, const std::vector<int>& ranks) {
+  writer.count(ranks.size());
+  for (int rank : ranks) writer.u32(static_cast<uint32_t>(rank));
+}
+
+std::vector<int> read_ranks(net::Reader& reader) {
+  std::vector<int> ranks(reader.count(kMostRanks, 4));
+  for (int& rank : ranks) rank = static_cast<int>(reader.u32());
+  return ranks;
+}
+
+}  // namespace
+
+Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, bool shares_memory, uint64_t area,
+                                           Deadline deadline) {
+  net::Writer join;
+  write_ranks(join, ranks);
+  join.boolean(shares_memory);
+  join.u64(area);
+  HORO_TRY(join.status());
+  post([this, first = ranks.front(), payload = join.take()] {
+    if (first == options_.self.rank) return on_join(first, payload);
+    send(first, ControlType::kJoinGroup, payload);
+  });
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (auto found = terms_.find(ranks); found != terms_.end() && !found->second.empty()) {
+      GroupTerms terms = std::move(found->second.front());
+      found->second.erase(found->second.begin());
+      return terms;
+    }
+    if (fenced_) return Status(Code::kEvicted, *fenced_);
+    if (broken_) return *broken_;
+    for (const rendezvous::Loss& loss : losses_) {
+      if (std::find(ranks.begin(), ranks.end(), loss.rank) == ranks.end()) continue;
+      return Status(Code::kPeerLost, text("cannot make a group with rank ", loss.rank, ", which is gone (",
+                                          rendezvous::name(loss.reason), ")"))
+          .with_lost({loss.rank});
+    }
+    const bool late = deadline.is_never() ? (changed_.wait(lock), false)
+                                          : changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout;
+    if (late) {
+      return Status(Code::kTimeout, text("not all of ", ranks_text(ranks), " came to make a group in time; every member "
+                                         "must make it, in the same order"));
+    }
+  }
+}
+
+void Control::on_join(int from, std::span<const std::byte> payload) {
+  net::Reader reader(payload, "a request to join a group");
+  const std::vector<int> ranks = read_ranks(reader);
+  const bool shares_memory = reader.boolean();
+  const uint64_t area = reader.u64();
+  if (Status status = reader.finish(); !status.ok()) return log_.error("rank ", from, ": ", status);
+  if (ranks.empty() || ranks.front() != options_.self.rank ||
+      std::find(ranks.begin(), ranks.end(), from) == ranks.end()) {
+    return log_.error("rank ", from, " asks for a group that it or this rank has no place in");
+  }
+  auto& waiting = joins_[ranks];
+  // A member that is ahead waits for its next turn.
+  auto turn = std::find_if(waiting.begin(), waiting.end(), [&](const Join& join) { return join.count(from) == 0; });
+  if (turn == waiting.end()) turn = waiting.emplace(waiting.end());
+  turn->emplace(from, std::pair(shares_memory, area));
+  if (waiting.front().size() < ranks.size()) return;
+  const Join complete = std::move(waiting.front());
+  waiting.erase(waiting.begin());
+  if (waiting.empty()) joins_.erase(ranks);
+  announce(ranks, complete);
+}
+
+void Control::announce(const std::vector<int>& ranks, const Join& join) {
+  // Unique in the job: 16 bits of who made it and 16 bits of how many that was.
+  const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
+  const bool shares_memory = std::all_of(join.begin(), join.end(), [](const auto& one) { return one.second.first; });
+  uint64_t page = 0;
+  if (shares_memory) {
+    auto taken = options_.self.memory->take_page(static_cast<int>(ranks.size()));
+    if (!taken.ok()) return log_.error("no control page for a new group: ", taken.status());
+    page = *taken;
+  }
+  net::Writer ready;
+  write_ranks(ready, ranks);
+  ready.u64(id);
+  ready.boolean(shares_memory);
+  ready.u64(page);
+  for (int rank : ranks) ready.u64(join.at(rank).second);
+  for (int rank : ranks) {
+    if (rank != options_.self.rank) send(rank, ControlType::kGroupReady, ready.data());
+  }
+  on_ready(ready.data());
+}
+
+void Control::on_ready(std::span<const std::byte> payload) {
+  net::Reader reader(payload, "the terms of a group");
+  std::vector<int> ranks = read_ranks(reader);
+  GroupTerms terms;
+  terms.id = reader.u64();
+  terms.shares_memory = reader.boolean();
+  terms.page = reader.u64();
+  for (size_t i = 0; i < ranks.size(); ++i) terms.areas.push_back(reader.u64());
+  if (Status status = reader.finish(); !status.ok()) return log_.error(status);
+  std::lock_guard lock(mutex_);
+  terms_[std::move(ranks)].push_back(std::move(terms));
+  changed_.notify_all();
+}
+
+Result<net::Socket> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto key = std::tuple(group, from, stream);
+  while (true) {
+    if (auto found = streams_.find(key); found != streams_.end()) {
+      net::Socket socket = std::move(found->second);
+      streams_.erase(found);
+      return socket;
+    }
+    if (broken_) return *broken_;
+    for (const rendezvous::Loss& loss : losses_) {
+      if (loss.rank == from) {
+        return Status(Code::kPeerLost, text("rank ", from, " is gone (", rendezvous::name(loss.reason), ")"))
+            .with_lost({from});
+      }
+    }
+    if (changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout) {
+      return Status(Code::kTimeout, text("rank ", from, " did not open stream ", stream, " of a new group in time"));
+    }
+  }
+}
+
+void Control::add_group(const std::shared_ptr<Group>& group) {
+  std::promise<void> done;
+  post([&] {
+    groups_[group->id()] = group;
+    step(rendezvous::input::Opened{group->id(), group->ranks()});
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void Control::remove_group(const Group& group) {
+  std::promise<void> done;
+  std::shared_ptr<Group> kept;
+  post([&] {
+    if (auto found = groups_.find(group.id()); found != groups_.end()) {
+      kept = std::move(found->second);
+      groups_.erase(found);
+      step(rendezvous::input::Closed{group.id()});
+    }
+    std::erase_if(serving_, [&](const Serving& serving) { return serving.group == group.id(); });
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+}  // namespace horo::group

@@ -1,0 +1,221 @@
+// The part of the control thread that acts on losses: it feeds the state machines and carries out what they ask for.
+#include <algorithm>
+
+#include "horo/base/text.h"
+#include "horo/group/control.h"
+#include "horo/net/codec.h"
+#include "horo/rendezvous/message.h"
+
+namespace horo::group {
+
+using rendezvous::LossReason;
+namespace input = rendezvous::input;
+namespace output = rendezvous::output;
+
+namespace {
+
+constexpr auto kWaitIsOld = std::chrono::milliseconds(250);  // Groups repeat what they wait for every 100 ms.
+constexpr auto kFadeLimit = std::chrono::milliseconds(300);
+constexpr size_t kServePiece = size_t{4} << 20;
+
+template <class... Cases>
+struct Overloaded : Cases... {
+  using Cases::operator()...;
+};
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+void Control::tick(Time now) {
+  if (auto at = membership_.next_tick(); at && *at <= now) step(input::Tick{});
+  update_waits(now);
+  if (auto at = suspicion_.next_tick(); at && *at <= now) watch(rendezvous::watch::Tick{});
+  std::vector<int> faded;
+  for (const auto& [rank, limit] : fading_) {
+    if (limit <= now) faded.push_back(rank);
+  }
+  for (int rank : faded) lose(rank, links_.at(rank)->said_goodbye ? LossReason::kLeft : LossReason::kLink);
+}
+
+void Control::lose(int rank, LossReason reason) {
+  fading_.erase(rank);
+  step(input::Lost{{rank, reason}});
+}
+
+// A rank that leaves has completed its operations, but what it sent may still be on its way to those who have not. So it
+// counts as lost when somebody misses it (found_dead, stream_ended), or after a while. A rank whose stream ended gets as
+// long to say goodbye or to show that it was killed.
+void Control::fade(int rank) {
+  if (!membership_.lost().contains(rank)) fading_.try_emplace(rank, Clock::now() + kFadeLimit);
+}
+
+void Control::step(const rendezvous::Input& input) {
+  for (const rendezvous::Output& output : membership_.step(input, Clock::now())) carry_out(output);
+  std::lock_guard lock(mutex_);
+  losses_ = membership_.lost().losses();
+  changed_.notify_all();
+}
+
+void Control::carry_out(const rendezvous::Output& output) {
+  std::visit(Overloaded{
+                 [&](const output::Send& send_to) {
+                   const auto payload = rendezvous::encode(send_to.message);
+                   for (int rank : send_to.to) send(rank, ControlType::kMembership, payload);
+                 },
+                 [&](const output::Revoke& revoke) {
+                   {
+                     std::lock_guard lock(mutex_);
+                     losses_ = revoke.lost.losses();  // Groups that end now name them.
+                   }
+                   log_.info("lost ", revoke.lost.to_string());
+                   for (uint64_t id : revoke.groups) {
+                     if (auto found = groups_.find(id); found != groups_.end()) found->second->revoke(revoke);
+                   }
+                 },
+                 [&](const output::Decide& decide) { decided(decide); },
+                 [&](const output::Install& install) {
+                   epoch_.store(install.epoch, std::memory_order_relaxed);
+                   log_.set_epoch(install.epoch);
+                   log_.info("epoch ", install.epoch, " with ", ranks_text(install.members));
+                   for (net::Listener& listener : listeners_) listener.set_epoch(install.epoch);
+                   std::lock_guard lock(mutex_);
+                   members_ = install.members;
+                   changed_.notify_all();
+                 },
+                 [&](const output::Release&) {},
+                 [&](const output::Fence& fence) {
+                   std::string why = text("rank ", options_.self.rank, " was evicted by rank ", fence.by, " (",
+                                          rendezvous::name(fence.reason), "); the others went on without it");
+                   log_.error(why, "; its operations fail from now on");
+                   {
+                     std::lock_guard lock(mutex_);
+                     fenced_ = why;
+                     changed_.notify_all();
+                   }
+                   for (auto& [id, group] : groups_) group->abandoned(Status(Code::kEvicted, why));
+                 },
+             },
+             output);
+}
+
+void Control::decided(const rendezvous::output::Decide& decide) {
+  auto found = groups_.find(decide.group);
+  if (found == groups_.end()) return;
+  for (const rendezvous::Transfer& transfer : decide.serve) {
+    for (uint64_t operation = transfer.first; operation <= transfer.last; ++operation) {
+      serving_.push_back({decide.group, operation, transfer.peer, 0});
+    }
+  }
+  found->second->decide(decide);
+}
+
+// Pieces of retained results go out as the channels take them.
+void Control::serve_more() {
+  for (auto it = serving_.begin(); it != serving_.end();) {
+    auto group = groups_.find(it->group);
+    auto link = links_.find(it->to);
+    if (group == groups_.end() || link == links_.end() || link->second->channel.fd() < 0) {
+      it = serving_.erase(it);
+      continue;
+    }
+    const auto result = group->second->retained(it->operation);
+    bool done = false;
+    while (!done && link->second->channel.queued() < 2 * kServePiece) {
+      const size_t bytes = std::min(kServePiece, result.size() - it->offset);
+      done = it->offset + bytes == result.size();
+      send(it->to, ControlType::kServe, result.subspan(it->offset, bytes), {it->group, it->operation, it->offset, done});
+      it->offset += bytes;
+    }
+    if (!done) return;  // The channel's readiness brings us back.
+    it = serving_.erase(it);
+  }
+}
+
+void Control::watch(const rendezvous::watch::Input& input) {
+  using namespace rendezvous::watch;
+  for (const Output& output : suspicion_.step(input, Clock::now())) {
+    std::visit(Overloaded{
+                   [&](const Probe& probe) { send(probe.rank, ControlType::kProbe, {}); },
+                   [&](const Name& name) {
+                     log_.warning("rank ", name.rank, " has not answered for ", seconds(name.silent),
+                                  " s (stopped, swapped out or cut off?); it is evicted after ",
+                                  seconds(options_.freeze_timeout), " s (HORO_FREEZE_TIMEOUT)");
+                   },
+                   [&](const Recover& recover) { log_.warning("rank ", recover.rank, " answers again"); },
+                   [&](const Evict& evict) {
+                     log_.error("rank ", evict.rank, " has not answered for ", seconds(evict.silent), " s and is evicted");
+                     lose(evict.rank, LossReason::kFrozen);
+                   },
+               },
+               output);
+  }
+}
+
+void Control::update_waits(Time now) {
+  std::erase_if(waits_, [&](const auto& wait) { return now - wait.second > kWaitIsOld; });
+  std::vector<int> ranks = membership_.waiting_for();
+  for (const auto& [rank, noted] : waits_) ranks.push_back(rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::erase_if(ranks, [&](int rank) { return membership_.lost().contains(rank); });
+  if (ranks == watched_) return;
+  watched_ = ranks;
+  watch(rendezvous::watch::WaitingOn{ranks, now});
+}
+
+void Control::note_waiting(int rank, Time since) {
+  post([this, rank, since] {
+    (void)since;
+    waits_[rank] = Clock::now();
+    update_waits(Clock::now());
+  });
+}
+
+void Control::stream_ended(int rank) {
+  post([this, rank] { links_.at(rank)->said_goodbye ? lose(rank, LossReason::kLeft) : fade(rank); });
+}
+
+void Control::found_dead(int rank) {
+  post([this, rank] { lose(rank, links_.at(rank)->said_goodbye ? LossReason::kLeft : LossReason::kKilled); });
+}
+
+void Control::report(uint64_t epoch, const rendezvous::Report& report) {
+  post([this, epoch, report] { step(input::Reported{epoch, report}); });
+}
+
+void Control::settled(uint64_t epoch, uint64_t group) {
+  post([this, epoch, group] { step(input::Settled{epoch, group}); });
+}
+
+void Control::abandon(uint64_t group, const Status& why) {
+  post([this, group, why] {
+    auto found = groups_.find(group);
+    if (found == groups_.end()) return;
+    net::Writer words;
+    words.u32(static_cast<uint32_t>(why.code()));
+    words.string(why.message().substr(0, 1000));
+    for (int rank : found->second->ranks()) {
+      if (rank != options_.self.rank) send(rank, ControlType::kAbandon, words.data(), {group, 0, 0, false});
+    }
+  });
+}
+
+std::vector<rendezvous::Loss> Control::losses() const {
+  std::lock_guard lock(mutex_);
+  return losses_;
+}
+
+std::optional<std::string> Control::fenced() const {
+  std::lock_guard lock(mutex_);
+  return fenced_;
+}
+
+std::vector<int> Control::members() const {
+  std::lock_guard lock(mutex_);
+  return members_;
+}
+
+}  // namespace horo::group

@@ -1,0 +1,24 @@
+#include "horo/group/direct_plane.h"
+
+#include "horo/collective/direct/collectives.h"
+#include "horo/group/signature.h"
+
+namespace horo::group {
+
+DirectPlane::DirectPlane(transport::Space space, const collective::direct::Thresholds& thresholds,
+                         uint8_t table_version)
+    : protocol_(std::move(space), thresholds), policy_(protocol_.space().policy), table_version_(table_version) {}
+
+Status DirectPlane::run(const Job& job) {
+  const collective::direct::Call call{job.number, signature_of(job.operation, table_version_), job.deadline};
+  protocol_.set_wait_policy(job.may_spin ? policy_ : transport::WaitPolicy::sleeping());
+  Status status = collective::direct::run(protocol_, call, job.operation, job.in, job.out);
+  if (status.ok()) completed_.store(job.number, std::memory_order_release);
+  return status;
+}
+
+Status DirectPlane::accept(const Job& job, std::span<const std::byte>) {
+  return Status(Code::kInternal, "results in shared memory are never served").with_operation(job.number);
+}
+
+}  // namespace horo::group

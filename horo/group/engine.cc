@@ -1,0 +1,173 @@
+#include "horo/group/engine.h"
+
+#include <algorithm>
+
+#include "horo/base/text.h"
+#include "horo/group/fork.h"
+#include "horo/group/knobs.h"
+#include "horo/group/solo_plane.h"
+
+namespace horo::group {
+
+namespace {
+
+Status check_ranks(const std::vector<int>& ranks, int self, int size) {
+  const bool sorted = std::is_sorted(ranks.begin(), ranks.end()) &&
+                      std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
+  if (ranks.empty() || !sorted || ranks.front() < 0 || ranks.back() >= size) {
+    return {Code::kInvalidArgument, text("a group needs different ranks in rising order between 0 and ", size - 1)};
+  }
+  if (!std::binary_search(ranks.begin(), ranks.end(), self)) {
+    return {Code::kInvalidArgument, text("rank ", self, " makes a group that it is not a member of: ", ranks_text(ranks))};
+  }
+  return {};
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options) : options_(std::move(options)), log_(LogLevel::kWarning, options_.log_sink) {
+  log_.set_rank(options_.rank);
+  log_.set_level(log_level_named(options_.config.get(kLogLevel)).value_or(LogLevel::kWarning));
+  table_.deterministic = options_.config.get(kDeterministic);
+}
+
+Engine::~Engine() {
+  if (control_ && control_->forked()) {
+    // The threads are the parent's. Nothing here may be touched, least of all joined.
+    (void)control_.release();
+    for (auto& group : groups_) (void)new std::shared_ptr<Group>(std::move(group));
+    (void)new std::shared_ptr<Group>(std::move(world_));
+    return;
+  }
+  shutdown();
+}
+
+Deadline Engine::timeout() const { return Deadline::after(options_.config.get(kTimeout)); }
+
+Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    return Status(Code::kInvalidArgument, text("rank ", options.rank, " of ", options.size, " ranks does not exist"));
+  }
+  std::unique_ptr<Engine> engine(new Engine(std::move(options)));
+  for (const std::string& warning : engine->options_.config.warnings()) engine->log_.warning(warning);
+  for (const std::string& name : engine->options_.config.ignored()) engine->log_.debug("ignored: ", name);
+  HORO_TRY(engine->join());
+  return engine;
+}
+
+Status Engine::join() {
+  const Config& config = options_.config;
+  if (config.get(kTransport) != "tcp" && options_.size > 1) {
+    auto memory = Memory::create(options_.rank);
+    if (memory.ok()) {
+      memory_ = std::move(*memory);
+    } else {
+      log_.info("no shared memory here, ranks of this host use sockets: ", memory.status());
+    }
+  }
+  self_.rank = options_.rank;
+  self_.job = options_.job;
+  self_.memory = memory_.get();
+  HORO_ASSIGN(self_.tls, net::Tls::create());
+  self_.key = options_.key;
+  if (!self_.key) {
+    HORO_ASSIGN(net::Key none, net::Key::none());
+    self_.key = std::make_shared<const net::Key>(std::move(none));
+  }
+  control_ = std::make_unique<Control>(Control::Options{.self = self_,
+                                                        .size = options_.size,
+                                                        .timeout = config.get(kTimeout),
+                                                        .freeze_timeout = config.get(kFreezeTimeout)},
+                                       log_);
+  track_fork(*control_);
+  PeerAddress mine;
+  mine.rank = options_.rank;
+  std::vector<net::Listener> listeners;
+  if (options_.size > 1) HORO_TRY(open_listeners(listeners, mine));
+  HORO_TRY(control_->start(std::move(listeners)));
+  HORO_TRY(meet_peers(mine));
+  std::vector<int> everybody(static_cast<size_t>(options_.size));
+  for (int rank = 0; rank < options_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
+  HORO_ASSIGN(world_, create_group(everybody, timeout()));
+  return {};
+}
+
+Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
+
+void Engine::shutdown() {
+  std::vector<std::shared_ptr<Group>> groups;
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = true;
+    groups.swap(groups_);
+  }
+  for (auto& group : groups) group->stop(shutdown_status());
+  if (control_) {
+    for (auto& group : groups) control_->remove_group(*group);
+    control_->stop();
+    untrack_fork(*control_);
+  }
+}
+
+Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
+  if (memory_) return memory_->allocate(bytes);
+  std::lock_guard lock(mutex_);
+  auto memory = std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]);
+  if (!memory) return Status(Code::kUnavailable, text("no memory for a buffer of ", bytes_text(bytes)));
+  std::span<std::byte> span(memory.get(), bytes);
+  plain_buffers_[span.data()] = std::move(memory);
+  return span;
+}
+
+void Engine::free(std::byte* memory) {
+  if (memory_) return memory_->free(memory);
+  std::lock_guard lock(mutex_);
+  plain_buffers_.erase(memory);
+}
+
+Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& ranks, Deadline deadline) {
+  if (control_->forked()) return Status(Code::kForked, "a forked child cannot make groups");
+  HORO_TRY(check_ranks(ranks, options_.rank, options_.size));
+  GroupTerms terms;
+  std::span<std::byte> area;
+  std::unique_ptr<Plane> plane;
+  if (ranks.size() == 1) {
+    terms.id = (uint64_t{static_cast<uint32_t>(options_.rank)} << 16 | 0xFFFF) ^ ++solo_groups_;
+    plane = std::make_unique<SoloPlane>();
+  } else {
+    const bool shares = memory_ != nullptr && std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+                          return rank == options_.rank || control_->link(rank)->memory.has_value();
+                        });
+    if (shares) {
+      HORO_ASSIGN(area, memory_->take_area(staging_bytes()));
+    }
+    HORO_ASSIGN(terms, control_->agree_on_group(ranks, shares, shares ? memory_->offset(area.data()) : 0, deadline));
+    HORO_ASSIGN(plane, make_plane(ranks, terms, area, timeout().earlier(deadline)));
+  }
+  GroupOptions group_options;
+  group_options.id = terms.id;
+  group_options.ranks = ranks;
+  group_options.member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
+  group_options.shape = shape_of(ranks);
+  group_options.settle_limit = options_.config.get(kTimeout);
+  auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), *control_, log_);
+  log_.info("group ", terms.id, " of ", ranks_text(ranks), " over ", group->transport_name());
+  control_->add_group(group);
+  std::lock_guard lock(mutex_);
+  if (ended_) return shutdown_status();
+  groups_.push_back(group);
+  return group;
+}
+
+void Engine::remove_group(const std::shared_ptr<Group>& group) {
+  {
+    std::lock_guard lock(mutex_);
+    if (std::erase(groups_, group) == 0) return;
+  }
+  if (control_->forked()) return;
+  group->stop(Status(Code::kStopped, "the group was destroyed"));
+  control_->remove_group(*group);
+}
+
+}  // namespace horo::group

@@ -1,0 +1,95 @@
+// One rank's place in a job: its connections, its memory and its groups.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/log.h"
+#include "horo/collective/table.h"
+#include "horo/group/control.h"
+#include "horo/group/group.h"
+#include "horo/group/memory.h"
+#include "horo/net/key.h"
+#include "horo/rendezvous/store.h"
+
+namespace horo::group {
+
+struct EngineOptions {
+  int rank = 0;
+  int size = 1;
+  std::string job = "horo";
+  std::shared_ptr<const net::Key> key;         ///< Null: the job has none, and everything stays on loopback.
+  std::shared_ptr<rendezvous::Store> store;    ///< Where ranks find each other; not needed for one rank.
+  Config config;
+  Log::Sink log_sink;
+};
+
+/// Thread-safe. Several engines in one process are fine.
+class Engine {
+ public:
+  /// Joins the job: publishes this rank's card, connects to all others, makes the group of everybody. Waits for all.
+  static Result<std::unique_ptr<Engine>> start(EngineOptions options);
+  ~Engine();
+
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  /// Ranks on this rank's host, in order.
+  const std::vector<int>& local_ranks() const { return local_ranks_; }
+  uint64_t epoch() const { return control_->epoch(); }
+  /// Ranks of the current epoch.
+  std::vector<int> members() const { return control_->members(); }
+  Log& log() { return log_; }
+  const Config& config() const { return options_.config; }
+
+  Group& world() { return *world_; }
+  const std::shared_ptr<Group>& world_handle() const { return world_; }
+  /// Called by all of `ranks` (sorted, this one included), in the same order; waits for them.
+  Result<std::shared_ptr<Group>> create_group(const std::vector<int>& ranks, Deadline deadline = Deadline::never());
+  /// The engine forgets the group; it ends with its last handle.
+  void remove_group(const std::shared_ptr<Group>& group);
+
+  /// Memory that peers on this host can read, so that an operation on it needs no copy in. Freed by free() or the end.
+  Result<std::span<std::byte>> allocate(size_t bytes);
+  void free(std::byte* memory);
+
+  /// Says goodbye; everything under way ends with kStopped. Idempotent.
+  void shutdown();
+
+ private:
+  explicit Engine(EngineOptions options);
+  Status join();
+  Status open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine);
+  Status meet_peers(const PeerAddress& mine);
+  Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                            std::span<std::byte> area, Deadline deadline);
+  Result<std::unique_ptr<Plane>> make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                   std::span<std::byte> area);
+  Result<std::unique_ptr<Plane>> make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                 Deadline deadline);
+  collective::Shape shape_of(const std::vector<int>& ranks) const;
+  transport::WaitPolicy wait_policy() const;
+  uint64_t staging_bytes() const;
+  Deadline timeout() const;
+  static Status shutdown_status();
+
+  EngineOptions options_;
+  Log log_;
+  std::unique_ptr<Memory> memory_;
+  Self self_;
+  std::vector<PeerAddress> peers_;  ///< By rank.
+  std::vector<int> local_ranks_;
+  collective::Table table_;
+  std::unique_ptr<Control> control_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Group>> groups_;
+  std::vector<std::unique_ptr<transport::Watcher>> watchers_;
+  std::map<std::byte*, std::unique_ptr<std::byte[]>> plain_buffers_;  ///< Without shared memory.
+  std::shared_ptr<Group> world_;
+  uint64_t solo_groups_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace horo::group

@@ -1,0 +1,90 @@
+// How an engine joins its job.
+#include <algorithm>
+#include <random>
+
+#include "horo/base/system.h"
+#include "horo/base/text.h"
+#include "horo/group/engine.h"
+#include "horo/group/knobs.h"
+#include "horo/rendezvous/bootstrap.h"
+#include "horo/rendezvous/knobs.h"
+
+namespace horo::group {
+
+namespace {
+
+std::string random_name() {
+  std::random_device random;
+  return text("horo-", std::hex, random(), random(), random(), random());
+}
+
+// Where other hosts reach this one: the user's choice, or loopback when there is no key to keep others out.
+Result<net::Address> address_to_listen_at(const Config& config, bool has_key) {
+  const std::string wanted = config.get(kInterface);
+  if (wanted.empty() && !has_key) return net::Address::loopback();
+  if (auto literal = net::Address::ip(wanted, 0); !wanted.empty() && literal.ok()) return literal;
+  return net::choose_interface(wanted);
+}
+
+Result<PeerAddress> address_of(const rendezvous::PeerCard& card) {
+  PeerAddress peer;
+  peer.rank = card.rank;
+  peer.host = card.host.text;
+  peer.description = card.to_string();
+  for (const std::string& words : card.addresses) {
+    HORO_ASSIGN(net::Address address, net::Address::parse(words));
+    (address.is_unix() ? peer.local : peer.tcp) = address;
+  }
+  return peer;
+}
+
+}  // namespace
+
+Status Engine::open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine) {
+  net::ListenerOptions listener_options;
+  listener_options.job = options_.job;
+  listener_options.channel = self_.channel_options();
+  listener_options.log = &log_;
+  listener_options.admit = [size = options_.size](const net::Identity& identity, const net::Hello&) -> Status {
+    if (identity.purpose == net::Purpose::kControl && identity.connector < static_cast<net::Member>(size)) return {};
+    return {Code::kInvalidArgument, text(net::member_text(identity.connector), " is no rank of this job of ", size)};
+  };
+  HORO_ASSIGN(net::Address at, address_to_listen_at(options_.config, options_.key != nullptr));
+  HORO_ASSIGN(net::Listener tcp, net::Listener::open(at, self_.tls, self_.key, listener_options));
+  mine.tcp = tcp.address();
+  listeners.push_back(std::move(tcp));
+  if (memory_) {
+    HORO_ASSIGN(net::Address name, net::Address::unix_abstract(random_name()));
+    HORO_ASSIGN(net::Listener local, net::Listener::open(name, self_.tls, self_.key, listener_options));
+    mine.local = local.address();
+    listeners.push_back(std::move(local));
+  }
+  return {};
+}
+
+Status Engine::meet_peers(const PeerAddress& mine) {
+  auto host = rendezvous::find_host_id(System(), options_.config.get(rendezvous::kHostId));
+  rendezvous::PeerCard card = rendezvous::local_card(options_.rank, options_.size,
+                                                     host.ok() ? *host : rendezvous::lonely_host_id());
+  std::vector<rendezvous::PeerCard> cards{card};
+  if (options_.size > 1) {
+    if (!options_.store) return {Code::kInvalidArgument, "a job of several ranks needs a store to meet at (HORO_STORE)"};
+    cards[0].addresses = {mine.tcp.to_string()};
+    if (mine.local.is_unix()) cards[0].addresses.push_back(mine.local.to_string());
+    HORO_ASSIGN(cards, rendezvous::exchange_cards(*options_.store, options_.job, cards[0], timeout()));
+  }
+  for (const rendezvous::PeerCard& one : cards) {
+    HORO_ASSIGN(PeerAddress peer, address_of(one));
+    if (one.host == card.host) local_ranks_.push_back(one.rank);
+    peers_.push_back(std::move(peer));
+  }
+  const Deadline deadline = timeout();
+  for (int rank = 0; rank < options_.rank; ++rank) {
+    HORO_ASSIGN(Link link, connect_link(self_, peers_[static_cast<size_t>(options_.rank)],
+                                        peers_[static_cast<size_t>(rank)], deadline));
+    HORO_TRY(control_->add_link(std::move(link)));
+  }
+  return control_->wait_for_links(deadline);
+}
+
+}  // namespace horo::group

@@ -1,0 +1,158 @@
+// How an engine gives a new group its data plane.
+#include <algorithm>
+
+#include "horo/base/system.h"
+#include "horo/base/text.h"
+#include "horo/collective/selector.h"
+#include "horo/group/direct_plane.h"
+#include "horo/group/engine.h"
+#include "horo/group/knobs.h"
+#include "horo/group/mesh_plane.h"
+#include "horo/transport/tcp/mesh.h"
+
+namespace horo::group {
+
+namespace {
+
+/// Carries what a waiting thread notices to the control thread, in ranks of the job.
+class GroupWatcher : public transport::Watcher {
+ public:
+  enum class OnEnd : uint8_t { kIsDead, kMayHaveLeft };
+  GroupWatcher(Control& control, std::vector<int> ranks, OnEnd on_end)
+      : control_(control), ranks_(std::move(ranks)), on_end_(on_end) {}
+
+  void found_dead(int member) override {
+    const int rank = ranks_[static_cast<size_t>(member)];
+    if (on_end_ == OnEnd::kIsDead) {
+      control_.found_dead(rank);
+    } else {
+      control_.stream_ended(rank);
+    }
+  }
+  void waiting_for(int member, Time since) override {
+    control_.note_waiting(ranks_[static_cast<size_t>(member)], since);
+  }
+
+ private:
+  Control& control_;
+  const std::vector<int> ranks_;
+  const OnEnd on_end_;
+};
+
+}  // namespace
+
+uint64_t Engine::staging_bytes() const {
+  const collective::direct::Thresholds thresholds;
+  return options_.config.get(kStaging) + 2 * thresholds.slot_bytes;
+}
+
+// Spinning helps only where every rank of the host has a core of its own.
+transport::WaitPolicy Engine::wait_policy() const {
+  transport::WaitPolicy policy;
+  if (static_cast<int>(local_ranks_.size()) > System().usable_cores()) policy.spin = Duration::zero();
+  return policy;
+}
+
+collective::Shape Engine::shape_of(const std::vector<int>& ranks) const {
+  std::vector<std::string> hosts;
+  std::vector<int> host_of;
+  for (int rank : ranks) {
+    const std::string& host = peers_[static_cast<size_t>(rank)].host;
+    auto found = std::find(hosts.begin(), hosts.end(), host);
+    host_of.push_back(static_cast<int>(found - hosts.begin()));
+    if (found == hosts.end()) hosts.push_back(host);
+  }
+  return collective::Shape(std::move(host_of));
+}
+
+Result<std::unique_ptr<Plane>> Engine::make_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                  std::span<std::byte> area, Deadline deadline) {
+  return terms.shares_memory ? make_direct_plane(ranks, terms, area) : make_mesh_plane(ranks, terms, deadline);
+}
+
+Result<std::unique_ptr<Plane>> Engine::make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                         std::span<std::byte> area) {
+  const auto size = static_cast<int>(ranks.size());
+  transport::Space space;
+  space.transport_name = "shm";
+  space.size = size;
+  space.names = ranks;
+  space.own = area;
+  space.policy = wait_policy();
+  space.commit = [this, area, already = uint64_t{0}](size_t bytes) mutable -> Status {
+    HORO_TRY(memory_->commit(area, bytes, already));
+    already = std::max<uint64_t>(already, bytes);
+    return {};
+  };
+  for (int member = 0; member < size; ++member) {
+    const int rank = ranks[static_cast<size_t>(member)];
+    if (rank == options_.rank) space.rank = member;
+    const Link* link = rank == options_.rank ? nullptr : control_->link(rank);
+    const std::span<const std::byte> segment =
+        link == nullptr ? memory_->segment().memory() : link->memory->segment.memory();
+    const uint64_t offset = terms.areas[static_cast<size_t>(member)];
+    if (segment.size() < area.size() || offset > segment.size() - area.size()) {
+      return Status(Code::kCorrupt, text("rank ", rank, " announced staging outside its segment"));
+    }
+    space.segments.push_back(segment);
+    space.areas.push_back(segment.data() + offset);
+    space.lives.push_back(link == nullptr ? nullptr : &link->memory->header().life);
+  }
+  const bool first = ranks.front() == options_.rank;
+  std::span<std::byte> region =
+      first ? memory_->region().memory() : control_->link(ranks.front())->memory->region.memory();
+  if (region.size() < transport::ControlPage::bytes(size) ||
+      terms.page > region.size() - transport::ControlPage::bytes(size)) {
+    return Status(Code::kCorrupt, text("rank ", ranks.front(), " announced a control page outside its region"));
+  }
+  space.page = transport::ControlPage(region.data() + terms.page, size);
+  auto watcher = std::make_unique<GroupWatcher>(*control_, ranks, GroupWatcher::OnEnd::kIsDead);
+  space.watcher = watcher.get();
+  std::lock_guard lock(mutex_);
+  watchers_.push_back(std::move(watcher));
+  return std::unique_ptr<Plane>(
+      std::make_unique<DirectPlane>(std::move(space), collective::direct::Thresholds{}, table_.version));
+}
+
+// The higher rank of a pair opens its streams.
+Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                       Deadline deadline) {
+  const Config& config = options_.config;
+  const auto streams = static_cast<uint32_t>(config.get(kStreams));
+  std::vector<std::vector<net::Socket>> sockets(ranks.size());
+  transport::tcp::Seat seat{.size = static_cast<int>(ranks.size()), .epoch = 0, .group = static_cast<uint32_t>(terms.id)};
+  for (size_t member = 0; member < ranks.size(); ++member) {
+    const int rank = ranks[member];
+    if (rank == options_.rank) seat.rank = static_cast<int>(member);
+    for (uint32_t stream = 0; rank != options_.rank && stream < streams; ++stream) {
+      if (rank < options_.rank) {
+        const PeerAddress& peer = peers_[static_cast<size_t>(rank)];
+        net::AttachRequest about;
+        about.group = static_cast<uint32_t>(terms.id);
+        about.stream = stream;
+        HORO_ASSIGN(auto attached, net::attach(peer.tcp, *control_->link(rank)->outgoing, about, deadline));
+        sockets[member].push_back(std::move(attached.socket));
+      } else {
+        HORO_ASSIGN(net::Socket socket, control_->take_stream(terms.id, rank, stream, deadline));
+        sockets[member].push_back(std::move(socket));
+      }
+    }
+  }
+  auto watcher = std::make_unique<GroupWatcher>(*control_, ranks, GroupWatcher::OnEnd::kMayHaveLeft);
+  transport::tcp::MeshOptions mesh_options;
+  mesh_options.checksum = config.get(kChecksum);
+  mesh_options.policy = wait_policy();
+  mesh_options.watcher = watcher.get();
+  HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(sockets), mesh_options));
+  collective::Shape shape = shape_of(ranks);
+  HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(config.get(kAlgorithm)));
+  Chooser chooser = [shape, table = table_, forced](const collective::Operation& operation) {
+    return collective::select(operation, shape, table, forced);
+  };
+  std::lock_guard lock(mutex_);
+  watchers_.push_back(std::move(watcher));
+  return std::unique_ptr<Plane>(
+      std::make_unique<MeshPlane>(std::move(mesh), std::move(shape), table_, std::move(chooser)));
+}
+
+}  // namespace horo::group

@@ -1,0 +1,272 @@
+#include "horo/group/group.h"
+
+#include <algorithm>
+#include <set>
+
+#include "horo/base/text.h"
+
+namespace horo::group {
+
+using rendezvous::Loss;
+
+Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, GroupHost& host, Log& log)
+    : options_(std::move(options)), plane_(std::move(plane)), host_(host), log_(log) {}
+
+Group::~Group() {
+  stop(Status(Code::kStopped, "the group has ended"));
+  worker_ = Thread();  // Asks it to stop and joins it, before anything it uses goes.
+}
+
+bool Group::take_token() {
+  bool free = false;
+  return token_.compare_exchange_strong(free, true, std::memory_order_seq_cst);
+}
+
+// Sequentially consistent with queued_ and must_answer_: whoever sets one of those and finds the token taken relies on
+// the holder to see it here.
+void Group::leave_token() {
+  token_.store(false, std::memory_order_seq_cst);
+  if (must_answer_.load(std::memory_order_seq_cst)) answer_revocation();
+  if (queued_.load(std::memory_order_seq_cst) > 0) {
+    std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+}
+
+Status Group::run(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline) {
+  if (queued_.load(std::memory_order_seq_cst) == 0 && take_token()) {
+    Status status = check(operation, in, out);
+    if (status.ok()) status = execute(operation, in, out, deadline, true);
+    leave_token();
+    return status;
+  }
+  HORO_ASSIGN(RequestHandle request, submit(operation, in, out, deadline));
+  return request->wait(Deadline::never());
+}
+
+Result<RequestHandle> Group::submit(collective::Operation operation, const std::byte* in, std::byte* out,
+                                    Deadline deadline, Callback callback) {
+  HORO_TRY(check(operation, in, out));
+  auto request = std::make_shared<Request>(std::move(operation), in, out, deadline, std::move(callback));
+  std::lock_guard lock(mutex_);
+  if (over_) return over_->prefixed("cannot submit");
+  HORO_TRY(ensure_worker());
+  queue_.push_back(request);
+  queued_.fetch_add(1, std::memory_order_seq_cst);
+  changed_.notify_all();
+  return request;
+}
+
+Status Group::ensure_worker() {
+  if (worker_.joinable()) return {};
+  HORO_ASSIGN(worker_, Thread::start("horo-group", [this](const std::stop_token& stop) { work(stop); }));
+  return {};
+}
+
+void Group::work(const std::stop_token& stop) {
+  std::stop_callback wake(stop, [this] {
+    std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop.stop_requested() || (!queue_.empty() && take_token()); });
+    if (queue_.empty() || stop.stop_requested()) return;
+    RequestHandle request = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    Status status = execute(request->operation(), request->in(), request->out(), request->deadline(), false);
+    queued_.fetch_sub(1, std::memory_order_seq_cst);
+    leave_token();
+    request->finish(status);
+    lock.lock();
+  }
+}
+
+void Group::stop(const Status& why) {
+  std::deque<RequestHandle> rest;
+  {
+    std::lock_guard lock(mutex_);
+    if (!over_) over_ = why;
+    rest.swap(queue_);
+    queued_.fetch_sub(rest.size(), std::memory_order_seq_cst);
+    changed_.notify_all();
+  }
+  plane_->revoke({});
+  for (const RequestHandle& request : rest) request->finish(why);
+}
+
+Status Group::check(const collective::Operation& operation, const std::byte* in, const std::byte* out) const {
+  if (host_.forked()) {
+    return {Code::kForked, "this process was forked from a rank; only the rank itself can call horo (start workers with "
+                           "spawn, or do not use horo in them)"};
+  }
+  HORO_TRY(collective::validate(operation, options_.shape, options_.member));
+  const bool needs_out = operation.result_count(options_.member) > 0;
+  if (needs_out && out == nullptr) {
+    return {Code::kInvalidArgument, text(transport::name(operation.kind), ": the output pointer is null")};
+  }
+  const bool gives = operation.kind != collective::Kind::kBroadcast && operation.kind != collective::Kind::kScatter &&
+                     operation.kind != collective::Kind::kSendRecv;
+  if (in == nullptr && operation.total() > 0 && (gives || operation.root == options_.member)) {
+    return {Code::kInvalidArgument, text(transport::name(operation.kind), ": the input pointer is null")};
+  }
+  return {};
+}
+
+Status Group::execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
+                      bool may_spin) {
+  const uint64_t number = number_.load(std::memory_order_relaxed) + 1;
+  number_.store(number, std::memory_order_relaxed);
+  const Job job{number, operation, in, out, deadline, may_spin};
+  Status status = plane_->run(job);
+  if (!status.ok()) return end(job, std::move(status));
+  completed_.store(number, std::memory_order_release);
+  return status;
+}
+
+Status Group::end(const Job& job, Status status) {
+  switch (status.code()) {
+    case Code::kMismatch:
+    case Code::kUnavailable:
+    case Code::kInvalidArgument:
+      return status;  // Equal on all members; the group goes on.
+    case Code::kTimeout:
+    case Code::kCorrupt:
+      host_.abandon(options_.id, status);
+      plane_->revoke({});
+      return status;
+    default:
+      break;
+  }
+  log_.debug("group ", options_.id, ", operation ", job.number, " ended: ", status);
+  if (plane_->decides_alone()) return failure(job, status);
+  return settle(job, status);
+}
+
+// Waits until the survivors have decided about this operation. The control thread drives the decision; this thread
+// reports that it has left the operation whenever it is asked to.
+Status Group::settle(const Job& job, const Status& cause) {
+  const Deadline limit = Deadline::after(options_.settle_limit);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (must_answer_.load(std::memory_order_seq_cst)) {
+      lock.unlock();
+      answer_revocation();
+      lock.lock();
+    }
+    if (over_ || host_.fenced()) break;
+    if (decision_ && decision_->final < job.number) break;
+    if (decision_ && plane_->held() >= job.number) {
+      lock.unlock();
+      HORO_TRY(plane_->accept(job, {}));
+      completed_.store(job.number, std::memory_order_release);
+      return {};
+    }
+    if (auto found = served_.find(job.number); decision_ && found != served_.end()) {
+      std::vector<std::byte> result = std::move(found->second);
+      served_.erase(found);
+      lock.unlock();
+      HORO_TRY(plane_->accept(job, result));
+      completed_.store(job.number, std::memory_order_release);
+      return {};
+    }
+    if (changed_.wait_until(lock, limit.at()) == std::cv_status::timeout) {
+      return Status(Code::kTimeout, text("the survivors of the group did not agree about operation ", job.number, " in time"))
+          .with_operation(job.number);
+    }
+  }
+  lock.unlock();
+  return failure(job, cause);
+}
+
+Status Group::failure(const Job& job, const Status& cause) const {
+  const auto finish = [&](Status status) {
+    status = status.with_operation(job.number);
+    return cause.contents_intact() ? status : status.with_contents_lost();
+  };
+  if (auto reason = host_.fenced()) return finish(Status(Code::kEvicted, *reason));
+  {
+    std::lock_guard lock(mutex_);
+    if (over_) return finish(*over_);
+  }
+  std::set<int> lost;
+  for (int member : plane_->gone()) lost.insert(options_.ranks[static_cast<size_t>(member)]);
+  std::string reasons;
+  for (const Loss& loss : host_.losses()) {
+    if (std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank) == options_.ranks.end()) continue;
+    lost.insert(loss.rank);
+    reasons += text(reasons.empty() ? " (" : "; ", "rank ", loss.rank, ": ", rendezvous::name(loss.reason));
+  }
+  if (!reasons.empty()) reasons += ")";
+  if (lost.erase(options_.ranks[static_cast<size_t>(options_.member)]) > 0) {
+    return finish(Status(Code::kEvicted, text("the other ranks went on without this one; operation ", job.number,
+                                              " has no result here")));
+  }
+  if (lost.empty()) return finish(cause);
+  const std::vector<int> ranks(lost.begin(), lost.end());
+  return finish(Status(Code::kPeerLost, text("operation ", job.number, " (", transport::name(job.operation.kind),
+                                             ") failed: ", ranks_text(ranks), ranks.size() == 1 ? " is" : " are",
+                                             " gone", reasons,
+                                             "; go on in a group of the survivors, or restart the job"))
+                    .with_lost(ranks));
+}
+
+void Group::answer_revocation() {
+  uint64_t epoch = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!must_answer_.exchange(false, std::memory_order_seq_cst)) return;
+    epoch = revoked_epoch_;
+  }
+  const uint64_t completed = completed_.load(std::memory_order_acquire);
+  host_.report(epoch, {options_.id, completed, std::max(completed, plane_->held())});
+}
+
+void Group::revoke(const rendezvous::output::Revoke& revoke) {
+  std::vector<int> gone;
+  for (size_t member = 0; member < options_.ranks.size(); ++member) {
+    if (revoke.lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
+  }
+  plane_->revoke(gone);
+  {
+    std::lock_guard lock(mutex_);
+    revoked_epoch_ = revoke.epoch;
+    must_answer_.store(true, std::memory_order_seq_cst);
+    changed_.notify_all();
+  }
+  if (!token_.load(std::memory_order_seq_cst)) answer_revocation();
+}
+
+void Group::decide(const rendezvous::output::Decide& decision) {
+  std::lock_guard lock(mutex_);
+  decision_ = decision;
+  settle_when_complete();
+  changed_.notify_all();
+}
+
+void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {
+  std::lock_guard lock(mutex_);
+  served_[operation] = std::move(result);
+  settle_when_complete();
+  changed_.notify_all();
+}
+
+// Under the lock.
+void Group::settle_when_complete() {
+  if (!decision_) return;
+  const uint64_t served = served_.empty() ? 0 : served_.rbegin()->first;
+  if (std::max({plane_->held(), completed_.load(std::memory_order_acquire), served}) < decision_->final) return;
+  host_.settled(decision_->epoch, options_.id);
+}
+
+void Group::abandoned(const Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!over_) over_ = why;
+    changed_.notify_all();
+  }
+  plane_->revoke({});
+}
+
+}  // namespace horo::group

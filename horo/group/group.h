@@ -1,0 +1,126 @@
+// A group of ranks that make the same calls in the same order.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "horo/base/log.h"
+#include "horo/base/thread.h"
+#include "horo/collective/operation.h"
+#include "horo/group/plane.h"
+#include "horo/group/request.h"
+#include "horo/rendezvous/membership.h"
+
+namespace horo::group {
+
+/// What a group needs of the engine it lives in. Called from any thread; must not block.
+class GroupHost {
+ public:
+  virtual ~GroupHost() = default;
+  /// The group has left its operation after a revocation and reports how far it came.
+  virtual void report(uint64_t epoch, const rendezvous::Report& report) = 0;
+  /// Everything that was decided to succeed is here.
+  virtual void settled(uint64_t epoch, uint64_t group) = 0;
+  /// This rank gives up the group (a deadline passed, bytes were damaged): the other members must hear of it.
+  virtual void abandon(uint64_t group, const Status& why) = 0;
+  /// This process was forked off the one that the engine belongs to.
+  virtual bool forked() const = 0;
+  /// Everybody lost so far, with reasons: for messages.
+  virtual std::vector<rendezvous::Loss> losses() const = 0;
+  /// Set when the others went on without this rank.
+  virtual std::optional<std::string> fenced() const = 0;
+};
+
+struct GroupOptions {
+  uint64_t id = 0;
+  std::vector<int> ranks;  ///< In the job; the members in order.
+  int member = 0;          ///< This rank's place in `ranks`.
+  collective::Shape shape = collective::Shape::on_one_host(1);
+  Duration settle_limit = std::chrono::seconds(30);
+};
+
+/// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
+/// thread. Everything else runs, one at a time and in order, on the group's own thread, which is started when it is first
+/// needed and sleeps when there is nothing to do. revoke(), decide() and serve-related calls come from the control thread
+/// and never wait for an operation.
+///
+/// Failure. When a member is lost the plane is revoked; the operation under way ends; the group reports how far it came.
+/// A plane that decides alone fails the operation at once. Otherwise the group waits for the decision of the survivors: an
+/// operation that any of them completed succeeds here too. Afterwards every operation fails with the same status.
+class Group {
+ public:
+  Group(GroupOptions options, std::unique_ptr<Plane> plane, GroupHost& host, Log& log);
+  ~Group();
+
+  uint64_t id() const { return options_.id; }
+  int member() const { return options_.member; }
+  int size() const { return static_cast<int>(options_.ranks.size()); }
+  const std::vector<int>& ranks() const { return options_.ranks; }
+  const collective::Shape& shape() const { return options_.shape; }
+  std::string_view transport_name() const { return plane_->transport_name(); }
+  std::string_view algorithm_name() const { return plane_->algorithm_name(); }
+
+  /// Runs one operation and returns its outcome.
+  Status run(const collective::Operation& operation, const std::byte* in, std::byte* out,
+             Deadline deadline = Deadline::never());
+  /// Queues one operation. The call itself fails only for what is wrong with the call.
+  Result<RequestHandle> submit(collective::Operation operation, const std::byte* in, std::byte* out,
+                               Deadline deadline = Deadline::never(), Callback callback = {});
+  /// Ends everything queued and to come with kStopped. Called by the engine before the group goes.
+  void stop(const Status& why);
+
+  // From the control thread:
+  void revoke(const rendezvous::output::Revoke& revoke);
+  void decide(const rendezvous::output::Decide& decision);
+  /// A member gave the group up.
+  void abandoned(const Status& why);
+  /// A retained result, for a member that lacks it.
+  std::span<const std::byte> retained(uint64_t operation) const { return plane_->retained(operation); }
+  void accept_served(uint64_t operation, std::vector<std::byte> result);
+
+ private:
+  Status check(const collective::Operation& operation, const std::byte* in, const std::byte* out) const;
+  bool take_token();
+  void leave_token();
+  /// Under the token.
+  Status execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
+                 bool may_spin);
+  Status end(const Job& job, Status status);
+  Status settle(const Job& job, const Status& cause);
+  Status failure(const Job& job, const Status& cause) const;
+  void answer_revocation();
+  void settle_when_complete();
+  Status ensure_worker();
+  void work(const std::stop_token& stop);
+
+  const GroupOptions options_;
+  const std::unique_ptr<Plane> plane_;
+  GroupHost& host_;
+  Log& log_;
+
+  /// The execution token: true while somebody executes an operation.
+  std::atomic<bool> token_{false};
+  std::atomic<uint64_t> queued_{0};     ///< Size of queue_, to be read without the lock.
+  std::atomic<uint64_t> number_{0};     ///< Of the operation that runs or ran last. Written under the token.
+  std::atomic<uint64_t> completed_{0};  ///< Of the last that succeeded.
+  std::atomic<bool> must_answer_{false};  ///< A revocation waits for this group's report.
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<RequestHandle> queue_;
+  std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
+  uint64_t revoked_epoch_ = 0;
+  std::optional<rendezvous::output::Decide> decision_;
+  std::map<uint64_t, std::vector<std::byte>> served_;
+  Thread worker_;
+};
+
+}  // namespace horo::group

@@ -1,0 +1,54 @@
+// What a user can set about an engine and its groups.
+#pragma once
+
+#include "horo/base/knob.h"
+
+namespace horo::group {
+
+inline constexpr BytesKnob kStaging{
+    {.name = "HORO_STAGING",
+     .fallback = "256MiB",
+     .help = "Memory per rank and group in which operations are staged. Up to this size a failed operation leaves its "
+             "inputs as they were.",
+     .minimum = 4 << 20}};
+inline constexpr SecondsKnob kTimeout{
+    {.name = "HORO_TIMEOUT",
+     .legacy = "HOROVOD_GLOO_TIMEOUT_SECONDS",
+     .fallback = "30s",
+     .help = "Limit for connecting, handshakes, agreement after a loss, and shutdown."}};
+inline constexpr SecondsKnob kFreezeTimeout{
+    {.name = "HORO_FREEZE_TIMEOUT",
+     .fallback = "10s",
+     .help = "A rank that others wait for and whose progress thread does not answer for so long is evicted."}};
+inline constexpr ChoiceKnob kTransport{
+    {.name = "HORO_TRANSPORT",
+     .fallback = "auto",
+     .help = "How ranks of one host reach each other: shared memory where possible, or sockets always.",
+     .choices = "auto|shm|tcp"}};
+inline constexpr IntegerKnob kStreams{
+    {.name = "HORO_STREAMS", .fallback = "2", .help = "Connections per pair of ranks that do not share memory.",
+     .minimum = 1,
+     .maximum = 16}};
+inline constexpr BoolKnob kChecksum{
+    {.name = "HORO_CHECKSUM", .fallback = "1", .help = "Whether bytes between hosts carry a checksum (CRC-32C)."}};
+inline constexpr TextKnob kAlgorithm{
+    {.name = "HORO_ALGORITHM",
+     .help = "Forces one algorithm by name for the operations it can do (horo check --algorithms lists them)."}};
+inline constexpr BoolKnob kDeterministic{
+    {.name = "HORO_DETERMINISTIC",
+     .fallback = "1",
+     .help = "Whether the order of a float sum depends on the members alone, never on sizes (0 allows the ring)."}};
+inline constexpr TextKnob kInterface{
+    {.name = "HORO_INTERFACE",
+     .legacy = "HOROVOD_GLOO_IFACE",
+     .help = "Network interface or address that other hosts reach this one at."}};
+inline constexpr ChoiceKnob kLogLevel{{.name = "HORO_LOG_LEVEL",
+                                       .legacy = "HOROVOD_LOG_LEVEL",
+                                       .fallback = "warning",
+                                       .help = "Least level of messages that are shown.",
+                                       .choices = "trace|debug|info|warning|warn|error|fatal|off"}};
+
+inline constexpr const Knob* kKnobs[] = {&kStaging,   &kTimeout,       &kFreezeTimeout, &kTransport, &kStreams,
+                                         &kChecksum,  &kAlgorithm,     &kDeterministic, &kInterface, &kLogLevel};
+
+}  // namespace horo::group

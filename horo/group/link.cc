@@ -1,0 +1,118 @@
+#include "horo/group/link.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "horo/base/text.h"
+#include "horo/net/codec.h"
+
+namespace horo::group {
+
+namespace {
+
+constexpr size_t kDescriptors = 3;
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434  // Linux 5.3; the same number on every architecture.
+#endif
+
+net::FrameHeader header_of(ControlType type) {
+  net::FrameHeader header;
+  header.type = static_cast<uint8_t>(type);
+  return header;
+}
+
+Status pass_memory(net::Channel& channel, const Memory& memory, Deadline deadline) {
+  net::UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!process) return {Code::kUnavailable, text("cannot open a pidfd: ", std::strerror(errno))};
+  net::Writer about;
+  about.u64(memory.segment().memory().size());
+  about.u64(memory.region().memory().size());
+  about.raw(memory.header().nonce);
+  HORO_TRY(channel.send(header_of(ControlType::kDescriptors), about.data()));
+  HORO_TRY(channel.flush(deadline));
+  const std::array<int, kDescriptors> descriptors = {memory.segment().fd().get(), memory.region().fd().get(),
+                                                     process.get()};
+  return channel.send_descriptors(descriptors, deadline);
+}
+
+Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
+  HORO_ASSIGN(net::Message message, channel.receive(deadline));
+  if (message.header.type != static_cast<uint8_t>(ControlType::kDescriptors)) {
+    return Status(Code::kCorrupt, text("expected a peer's shared memory, got a frame of type ", int{message.header.type}));
+  }
+  net::Reader about(message.payload, "a peer's shared memory");
+  const uint64_t segment_bytes = about.u64();
+  const uint64_t region_bytes = about.u64();
+  const auto nonce = about.raw(sizeof(RegionHeader::nonce));
+  HORO_TRY(about.finish());
+  if (region_bytes < sizeof(RegionHeader) || region_bytes > Memory::kRegionBytes || segment_bytes > uint64_t{1} << 44) {
+    return Status(Code::kCorrupt, "a peer announced shared memory of an impossible size");
+  }
+  HORO_ASSIGN(auto descriptors, channel.receive_descriptors(kDescriptors, deadline));
+  using transport::shm::Access;
+  PeerMemory memory;
+  HORO_ASSIGN(memory.segment, transport::shm::map_peer(descriptors[0], segment_bytes, Access::kRead));
+  HORO_ASSIGN(memory.region, transport::shm::map_peer(descriptors[1], region_bytes, Access::kReadWrite));
+  memory.process = std::move(descriptors[2]);
+  if (std::memcmp(memory.header().nonce, nonce.data(), nonce.size()) != 0) {
+    return Status(Code::kCorrupt, "the memory a peer passed is not the one it announced");
+  }
+  return memory;
+}
+
+Result<Link> link_of(int rank, net::Channel channel, std::optional<PeerMemory> memory) {
+  HORO_ASSIGN(auto outgoing, net::attach_keys(channel, net::Attaching::kOutgoing));
+  HORO_ASSIGN(auto incoming, net::attach_keys(channel, net::Attaching::kIncoming));
+  return Link{.rank = rank,
+              .channel = std::move(channel),
+              .memory = std::move(memory),
+              .outgoing = std::make_unique<net::AttachKeys>(std::move(outgoing)),
+              .incoming = std::make_unique<net::AttachKeys>(std::move(incoming))};
+}
+
+}  // namespace
+
+net::ChannelOptions Self::channel_options() const {
+  net::ChannelOptions options;
+  options.hello = net::local_hello(static_cast<net::Member>(rank), 0);
+  return options;
+}
+
+Result<Link> connect_link(const Self& self, const PeerAddress& mine, const PeerAddress& peer, Deadline deadline) {
+  const bool shares = self.memory != nullptr && mine.host == peer.host && peer.local.is_unix();
+  const net::Address& to = shares ? peer.local : peer.tcp;
+  auto link = [&]() -> Result<Link> {
+    HORO_ASSIGN(net::Socket socket, net::Socket::connect(to, deadline));
+    const net::Identity identity{self.job, net::Purpose::kControl, 0, static_cast<net::Member>(self.rank),
+                                 static_cast<net::Member>(peer.rank)};
+    HORO_ASSIGN(net::Channel channel, net::Channel::connect(self.tls, std::move(socket), *self.key, identity,
+                                                            self.channel_options()));
+    HORO_TRY(channel.handshake(deadline));
+    std::optional<PeerMemory> memory;
+    if (shares) {
+      HORO_TRY(pass_memory(channel, *self.memory, deadline));
+      HORO_ASSIGN(memory, take_memory(channel, deadline));
+    }
+    return link_of(peer.rank, std::move(channel), std::move(memory));
+  }();
+  if (link.ok()) return link;
+  return link.status().prefixed(
+      text("rank ", self.rank, " cannot reach rank ", peer.rank, " (", peer.description, ") at ", to.to_string()));
+}
+
+Result<Link> accept_link(const Self& self, net::Channel channel, Deadline deadline) {
+  const auto rank = static_cast<int>(channel.identity().connector);
+  std::optional<PeerMemory> memory;
+  HORO_ASSIGN(const net::Address at, channel.socket().local_address());
+  if (at.is_unix()) {
+    if (self.memory == nullptr) return Status(Code::kInternal, "a peer came for shared memory that this rank has not");
+    HORO_ASSIGN(memory, take_memory(channel, deadline));
+    HORO_TRY(pass_memory(channel, *self.memory, deadline));
+  }
+  return link_of(rank, std::move(channel), std::move(memory));
+}
+
+}  // namespace horo::group

@@ -1,0 +1,78 @@
+// The connection to one peer: its control channel and, on the same host, its memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "horo/base/deadline.h"
+#include "horo/base/status.h"
+#include "horo/group/memory.h"
+#include "horo/net/address.h"
+#include "horo/net/attach.h"
+#include "horo/net/channel.h"
+#include "horo/net/fd.h"
+#include "horo/transport/shm/segment.h"
+
+namespace horo::group {
+
+/// Types of frames on control channels. The values travel on the wire.
+enum class ControlType : uint8_t {
+  kDescriptors = 1,   ///< Descriptors follow on the socket: segment, control region, process.
+  kMembership = 2,    ///< rendezvous::Message
+  kProbe = 3,         ///< "Does your progress thread run?"
+  kProbeAnswer = 4,
+  kGoodbye = 5,       ///< The sender leaves in order.
+  kAbandon = 6,       ///< The sender gives up a group; the payload says why.
+  kServe = 7,         ///< A piece of a retained result, for a member that lacks it.
+  kJoinGroup = 8,     ///< To the first member of a new group.
+  kGroupReady = 9,    ///< From the first member, when all have joined.
+};
+
+/// What a peer on the same host has passed to us.
+struct PeerMemory {
+  transport::shm::Mapping segment;
+  transport::shm::Mapping region;
+  net::UniqueFd process;  ///< pidfd: readable when the peer has ended, whoever still holds its sockets.
+  RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(region.memory().data()); }
+};
+
+struct Link {
+  int rank = -1;
+  net::Channel channel;
+  std::optional<PeerMemory> memory;  ///< Set when memory is shared.
+  std::unique_ptr<net::AttachKeys> outgoing;
+  std::unique_ptr<net::AttachKeys> incoming;
+  bool said_goodbye = false;
+  net::Interest watched = net::Interest::kNone;  ///< What the poller was told.
+};
+
+/// Where a rank is and how it is reached.
+struct PeerAddress {
+  int rank = 0;
+  std::string host;    ///< Equal for ranks that may share memory.
+  net::Address tcp;
+  net::Address local;  ///< Unix socket; none when the rank shares no memory.
+  std::string description;
+};
+
+/// Who we are to our peers.
+struct Self {
+  int rank = 0;
+  std::string job;
+  std::shared_ptr<const net::Tls> tls;
+  std::shared_ptr<const net::Key> key;
+  Memory* memory = nullptr;  ///< Null: this rank shares no memory.
+
+  net::ChannelOptions channel_options() const;
+};
+
+/// Connects to a peer of lower rank where its card says, over the Unix socket when both are on one host and share
+/// memory. Waits.
+Result<Link> connect_link(const Self& self, const PeerAddress& mine, const PeerAddress& peer, Deadline deadline);
+
+/// The other end, with a channel that a listener has authenticated. Waits for a Unix peer's descriptors, briefly.
+Result<Link> accept_link(const Self& self, net::Channel channel, Deadline deadline);
+
+}  // namespace horo::group

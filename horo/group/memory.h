@@ -1,0 +1,78 @@
+// A rank's own shared memory: what it hands out of its segment, and the control pages it hosts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "horo/base/status.h"
+#include "horo/transport/life.h"
+#include "horo/transport/page.h"
+#include "horo/transport/shm/segment.h"
+
+namespace horo::group {
+
+/// What stands at the beginning of a rank's control region, which its peers on the host map for writing.
+struct RegionHeader {
+  transport::Life life;
+  std::byte nonce[16];  ///< Proves to a peer that it mapped the very memory that was passed to it.
+};
+
+/// First-fit ranges of [begin, end), aligned to a page. Not thread-safe.
+class Ranges {
+ public:
+  Ranges(uint64_t begin, uint64_t end) : begin_(begin), end_(end) {}
+  Result<uint64_t> take(uint64_t bytes);
+  /// Of a range that was taken.
+  void give_back(uint64_t begin) { taken_.erase(begin); }
+  uint64_t bytes_at(uint64_t begin) const;
+
+ private:
+  uint64_t begin_, end_;
+  std::map<uint64_t, uint64_t> taken_;
+};
+
+/// Thread-safe. The segment is address space for everything the rank may ever share; memory is taken as it is used.
+/// What is given back is used again, but returns to the system only when the engine ends (a sealed memfd has no way to
+/// give up pages).
+class Memory {
+ public:
+  static Result<std::unique_ptr<Memory>> create(int rank);
+
+  static constexpr uint64_t kRegionBytes = uint64_t{4} << 20;
+  /// Where the page of the first group lies: by convention, so that it needs no message.
+  static constexpr uint64_t kFirstPage = 4096;
+
+  RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(region_.memory().data()); }
+  const transport::shm::Segment& segment() const { return segment_; }
+  const transport::shm::Segment& region() const { return region_; }
+
+  /// An area of address space in the segment.
+  Result<std::span<std::byte>> take_area(uint64_t bytes);
+  /// Real memory for a caller.
+  Result<std::span<std::byte>> allocate(uint64_t bytes);
+  void free(std::byte* memory);
+  /// Makes the first `bytes` of an area real.
+  Status commit(std::span<std::byte> area, uint64_t bytes, uint64_t already) const;
+  uint64_t offset(const std::byte* memory) const {
+    return static_cast<uint64_t>(memory - segment_.memory().data());
+  }
+
+  /// A zeroed control page for a group led by this rank.
+  Result<uint64_t> take_page(int members);
+  void free_page(uint64_t offset);
+
+ private:
+  Memory(transport::shm::Segment segment, transport::shm::Segment region);
+
+  const transport::shm::Segment segment_;
+  const transport::shm::Segment region_;
+  std::mutex mutex_;
+  Ranges areas_;
+  Ranges pages_;
+};
+
+}  // namespace horo::group

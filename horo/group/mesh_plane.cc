@@ -1,0 +1,112 @@
+#include "horo/group/mesh_plane.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "horo/base/text.h"
+#include "horo/group/signature.h"
+
+namespace horo::group {
+
+namespace {
+
+constexpr size_t kPlansKept = 32;
+
+void ensure(std::unique_ptr<std::byte[]>& memory, size_t& capacity, size_t bytes) {
+  if (bytes <= capacity) return;
+  memory.reset();
+  memory.reset(new std::byte[bytes]);  // Not zeroed: plans write before they read.
+  capacity = bytes;
+}
+
+}  // namespace
+
+MeshPlane::MeshPlane(std::unique_ptr<transport::Mesh> mesh, collective::Shape shape, const collective::Table& table,
+                     Chooser chooser)
+    : mesh_(std::move(mesh)),
+      shape_(std::move(shape)),
+      table_(table),
+      chooser_(std::move(chooser)),
+      executor_(*mesh_) {}
+
+Result<const collective::Plan*> MeshPlane::plan_for(const collective::Operation& operation) {
+  for (const auto& [known, plan] : plans_) {
+    if (known == operation) return &plan;
+  }
+  HORO_ASSIGN(const collective::Algorithm* algorithm, chooser_(operation));
+  HORO_ASSIGN(collective::Plan plan, collective::build_plan(*algorithm, operation, shape_, mesh_->rank(), table_));
+  plans_.emplace_front(operation, std::move(plan));
+  if (plans_.size() > kPlansKept) plans_.pop_back();
+  return &plans_.front().second;
+}
+
+collective::Buffers MeshPlane::buffers(const Job& job, const collective::Plan& plan) {
+  Staging& staging = staging_[job.number & 1];
+  ensure(staging.work, staging.capacity, plan.work_bytes());
+  ensure(scratch_, scratch_capacity_, plan.scratch_bytes());
+  return {job.in, job.out, staging.work.get(), scratch_.get()};
+}
+
+Status MeshPlane::run(const Job& job) {
+  HORO_ASSIGN(const collective::Plan* plan, plan_for(job.operation));
+  algorithm_ = plan->algorithm;
+  Staging& staging = staging_[job.number & 1];
+  staging.operation = 0;
+  const collective::Buffers memory = buffers(job, *plan);
+  mesh_->begin(job.number, signature_of(job.operation, table_.version));
+  Status status = executor_.run(*plan, memory, job.deadline);
+  if (!status.ok()) {
+    std::lock_guard lock(mutex_);
+    for (int member : status.lost()) {
+      if (std::find(gone_.begin(), gone_.end(), member) == gone_.end()) gone_.push_back(member);
+    }
+    return status.code() == Code::kPeerLost ? Status(Code::kStopped, status.message()) : status;
+  }
+  staging.result_bytes = job.operation.replicates() ? job.operation.total_bytes() : 0;
+  staging.operation = job.number;
+  held_.store(job.number, std::memory_order_release);
+  executor_.deliver(*plan, memory);
+  return {};
+}
+
+void MeshPlane::revoke(const std::vector<int>& gone) {
+  {
+    std::lock_guard lock(mutex_);
+    for (int member : gone) {
+      if (std::find(gone_.begin(), gone_.end(), member) == gone_.end()) gone_.push_back(member);
+    }
+  }
+  mesh_->revoke();
+}
+
+std::vector<int> MeshPlane::gone() const {
+  std::lock_guard lock(mutex_);
+  return gone_;
+}
+
+std::span<const std::byte> MeshPlane::retained(uint64_t operation) const {
+  const Staging& staging = staging_[operation & 1];
+  if (staging.operation != operation) return {};
+  return {staging.work.get(), staging.result_bytes};
+}
+
+Status MeshPlane::accept(const Job& job, std::span<const std::byte> served) {
+  HORO_ASSIGN(const collective::Plan* plan, plan_for(job.operation));
+  const collective::Buffers memory = buffers(job, *plan);
+  if (held() < job.number) {
+    if (served.size() != job.operation.total_bytes()) {
+      return Status(Code::kCorrupt, text("operation ", job.number, " was served with ", served.size(), " bytes instead of ",
+                                         job.operation.total_bytes()))
+          .with_operation(job.number);
+    }
+    if (!served.empty()) std::memcpy(memory.work, served.data(), served.size());
+    Staging& staging = staging_[job.number & 1];
+    staging.result_bytes = served.size();
+    staging.operation = job.number;
+    held_.store(job.number, std::memory_order_release);
+  }
+  executor_.deliver(*plan, memory);
+  return {};
+}
+
+}  // namespace horo::group

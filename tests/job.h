@@ -1,0 +1,59 @@
+// Real jobs for tests: every rank is a process of its own, started by fork from a process without threads.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "horo/base/status.h"
+#include "horo/group/engine.h"
+#include "horo/rendezvous/tcp_store.h"
+
+namespace horo::test {
+
+struct JobOptions {
+  int ranks = 2;
+  /// HORO_* for all ranks.
+  std::map<std::string, std::string, std::less<>> environment;
+  /// Per rank, on top: HORO_HOST_ID, say.
+  std::function<std::map<std::string, std::string, std::less<>>(int rank)> per_rank;
+  bool with_key = true;
+};
+
+/// What a rank does. The value is its exit code.
+using Body = std::function<int(group::Engine& engine)>;
+
+/// Ranks are killed at the end of its life, if they still run.
+class Job {
+ public:
+  static Result<std::unique_ptr<Job>> start(const JobOptions& options, const Body& body);
+  ~Job();
+
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  void signal(int rank, int number) const;
+  /// Exit codes of all ranks (negative: the signal that ended it), or kTimeout naming those still running.
+  Result<std::vector<int>> wait(Deadline deadline);
+  /// What rank `rank` wrote with tell().
+  std::string told(int rank);
+
+ private:
+  Job() = default;
+  std::vector<pid_t> pids_;
+  std::vector<std::optional<int>> codes_;
+  std::vector<int> told_;
+  std::unique_ptr<rendezvous::TcpStoreServer> store_;
+};
+
+/// In a rank: a few words for the test that started it.
+void tell(const std::string& words);
+
+/// In a rank: starts an engine as the job of the test says.
+Result<group::EngineOptions> options_of_rank(int rank, int size, const Environment& environment,
+                                             const std::string& store, std::shared_ptr<const net::Key> key);
+
+}  // namespace horo::test
