@@ -1,0 +1,55 @@
+// Meshes of this folder, connected within one process, for its tests.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "horo/net/socket.h"
+#include "horo/transport/tcp/mesh.h"
+
+namespace horo::transport::tcp {
+
+using Sockets = std::vector<net::Socket>;
+
+inline std::pair<net::Socket, net::Socket> connected_pair(bool tcp, const net::SocketOptions& options = {}) {
+  if (!tcp) return net::Socket::pair().value();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
+  net::ListenSocket listener = net::ListenSocket::listen(net::Address::loopback(), {1, options}).value();
+  net::Socket connected = net::Socket::connect(listener.address(), deadline, options).value();
+  HORO_CHECK(net::wait_ready(listener.fd(), net::Interest::kRead, deadline, "accepting").ok(), "nobody connected");
+  net::Socket accepted = std::move(listener.accept().value().value());
+  HORO_CHECK(accepted.set_options(options).ok(), "socket options");
+  return {std::move(connected), std::move(accepted)};
+}
+
+struct WiresOptions {
+  bool tcp = false;
+  size_t streams = 1;
+  net::SocketOptions socket;
+  MeshOptions mesh;
+};
+
+/// The meshes of all ranks of a group.
+inline std::vector<std::unique_ptr<Mesh>> connected_meshes(int size, const WiresOptions& options) {
+  const auto count = static_cast<size_t>(size);
+  std::vector<std::vector<Sockets>> sockets(count);
+  for (auto& row : sockets) row.resize(count);
+  for (size_t a = 0; a < count; ++a) {
+    for (size_t b = a + 1; b < count; ++b) {
+      for (size_t i = 0; i < options.streams; ++i) {
+        auto [here, there] = connected_pair(options.tcp, options.socket);
+        sockets[a][b].push_back(std::move(here));
+        sockets[b][a].push_back(std::move(there));
+      }
+    }
+  }
+  std::vector<std::unique_ptr<Mesh>> meshes;
+  for (int rank = 0; rank < size; ++rank) {
+    const Seat seat{rank, size, 5, 9};
+    meshes.push_back(Mesh::create(seat, std::move(sockets[static_cast<size_t>(rank)]), options.mesh).value());
+  }
+  return meshes;
+}
+
+}  // namespace horo::transport::tcp
