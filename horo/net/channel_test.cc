@@ -118,7 +118,7 @@ TEST(Channel, WorksOverTcpWithTinyBuffersAndLongMessages) {
     }
     ASSERT_TRUE(channel.flush(soon()).ok());
   };
-  std::thread other([&] { side(client); });
+  std::thread other([&side, &one = client] { side(one); });
   side(server);
   other.join();
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "horo/base/build.h"
 #include "horo/base/text.h"
 #include "horo/net/codec.h"
 
@@ -36,11 +37,9 @@ std::string Hello::to_string() const {
 Hello local_hello(Member member, uint64_t epoch) {
   Hello hello;
   utsname system{};
-  if (uname(&system) == 0) {
-    hello.architecture = system.machine;
-    hello.host = text(system.nodename, ", pid ", getpid());
-  }
-  hello.build = HORO_VERSION;
+  if (uname(&system) == 0) hello.host = text(system.nodename, ", pid ", getpid());
+  hello.architecture = build_info().architecture;
+  hello.build = build_info().version;
   hello.member = member;
   hello.epoch = epoch;
   return hello;
