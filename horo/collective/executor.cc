@@ -52,8 +52,15 @@ Status Executor::run(const Plan& plan, const Buffers& buffers, Deadline deadline
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     auto transfers = plan.transfers_of(phase);
     post(plan, buffers, transfers);
-    for (const Work& item : plan.works_of(phase)) HORO_TRY(work(plan, buffers, item, !transfers.empty()));
-    if (!transfers.empty()) HORO_TRY(mesh_.wait(deadline));
+    Status status;
+    for (const Work& item : plan.works_of(phase)) {
+      status = work(plan, buffers, item, !transfers.empty());
+      if (!status.ok()) break;
+    }
+    // Also after an error: what was posted may be in use until wait() returns.
+    Status settled = transfers.empty() ? Status() : mesh_.wait(deadline);
+    HORO_TRY(status);
+    HORO_TRY(settled);
   }
   return {};
 }

@@ -260,6 +260,35 @@ TEST(HierarchyPlans, CostWhatTheFormulaSaysWhereCutsComeOutEven) {
   }
 }
 
+TEST(Plans, OfMoreThan32BitsOfElementsCoverEverything) {
+  constexpr uint64_t kCount = 9 * (uint64_t{1} << 32);  // 144 GiB of f32
+  std::vector<Shape> shapes{Shape::on_one_host(2), Shape::on_one_host(3), Shape({0, 0, 1, 1})};
+  for (const Algorithm& algorithm : registry()) {
+    for (const Shape& shape : shapes) {
+      Case one{&algorithm, Kind::kAllreduce, shape, kCount, 0};
+      for (Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kBroadcast}) {
+        one.kind = kind;
+        if (!algorithm.refusal(one.operation(0), shape).empty()) continue;
+        uint64_t busiest = 0;
+        for (int rank = 0; rank < shape.ranks(); ++rank) {
+          auto plan = build_plan(algorithm, one.operation(rank), shape, rank, one.table);
+          ASSERT_TRUE(plan.ok()) << plan.status();
+          uint64_t sent = 0;
+          for (const Transfer& transfer : plan->transfers) {
+            if (transfer.action == TransferAction::kSend) sent += transfer.range.count * sizeof(float);
+          }
+          busiest = std::max(busiest, sent);
+          if (kind != Kind::kReduce) {
+            EXPECT_EQ(plan->work_count, kCount) << one.name();
+          }
+          EXPECT_LT(plan->phases.size(), 1100U) << one.name();
+        }
+        EXPECT_EQ(busiest, algorithm.cost(one.operation(0), shape, one.table).bytes) << one.name();
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Plans, testing::Range(1, 18));
 
 }  // namespace
