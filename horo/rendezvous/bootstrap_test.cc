@@ -1,0 +1,162 @@
+#include "horo/rendezvous/bootstrap.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <thread>
+
+#include "horo/base/text.h"
+#include "horo/net/testing.h"
+#include "horo/rendezvous/knobs.h"
+#include "horo/rendezvous/memory_store.h"
+
+namespace horo::rendezvous {
+namespace {
+
+using net::testing::soon;
+
+Config config_of(const Environment::Variables& variables) { return *Config::read({kKnobs}, Environment(variables)); }
+PeerCard card_of(int rank, int size) { return local_card(rank, size, HostId{"test"}); }
+bool has(const Status& status, std::string_view words) { return status.message().find(words) != std::string::npos; }
+
+TEST(Place, IsAJobOfOneWhenNothingIsSet) {
+  auto place = find_place(config_of({}));
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_EQ(place->rank, 0);
+  EXPECT_EQ(place->size, 1);
+}
+
+TEST(Place, IsReadFromTheEnvironmentWithItsOldNames) {
+  auto place = find_place(config_of({{"HOROVOD_RANK", "2"}, {"HORO_SIZE", "4"}, {"HORO_STORE", "127.0.0.1:1"}}));
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_EQ(place->rank, 2);
+  EXPECT_EQ(place->size, 4);
+  EXPECT_EQ(place->store, "127.0.0.1:1");
+}
+
+TEST(Place, NamesWhatIsMissingOrContradicts) {
+  EXPECT_TRUE(has(find_place(config_of({{"HORO_RANK", "1"}})).status(), "HORO_SIZE"));
+  EXPECT_TRUE(has(find_place(config_of({{"HORO_SIZE", "2"}})).status(), "HORO_RANK"));
+  EXPECT_TRUE(has(find_place(config_of({{"HORO_SIZE", "2"}, {"HORO_RANK", "0"}})).status(), "HORO_STORE"));
+  auto beyond = find_place(config_of({{"HORO_SIZE", "2"}, {"HORO_RANK", "2"}, {"HORO_STORE", "127.0.0.1:1"}}));
+  EXPECT_EQ(beyond.status().code(), Code::kInvalidArgument);
+}
+
+TEST(JobKey, IsReadFromADescriptorThatIsClosedThen) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  std::vector<std::byte> secret(net::Key::kBytes, std::byte{7});
+  ASSERT_EQ(write(ends[1], secret.data(), secret.size()), static_cast<ssize_t>(secret.size()));
+  close(ends[1]);
+  auto key = find_key(config_of({{"HORO_KEY_FD", text(ends[0])}}));
+  ASSERT_TRUE(key.ok()) << key.status();
+  EXPECT_FALSE(key->is_none());
+  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
+}
+
+TEST(JobKey, IsThePublicOneWhenNothingIsSet) { EXPECT_TRUE(find_key(config_of({}))->is_none()); }
+
+TEST(HostId, IsEqualForProcessesOfThisMachineAndNamespace) {
+  auto once = find_host_id(System(), "");
+  ASSERT_TRUE(once.ok()) << once.status();
+  EXPECT_EQ(*once, *find_host_id(System(), ""));
+  EXPECT_EQ(find_host_id(System(), "a")->text, "named:a");
+  EXPECT_NE(lonely_host_id(), lonely_host_id());
+  EXPECT_EQ(find_host_id(System("/nonexistent"), "").status().code(), Code::kNotFound);
+}
+
+TEST(Card, ComesBackAsItWasSentAndIsRefusedWhenDamaged) {
+  PeerCard card = card_of(3, 4);
+  card.addresses = {"10.0.0.1:5", "unix:@horo"};
+  auto bytes = encode(card);
+  auto decoded = decode_card(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, card);
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_EQ(decode_card(std::span(bytes).first(length)).status().code(), Code::kCorrupt);
+  }
+  card.rank = 4;
+  EXPECT_FALSE(decode_card(encode(card)).ok());
+}
+
+TEST(Meeting, GivesEveryoneAllCardsInOrder) {
+  MemoryStore store;
+  constexpr int kRanks = 9;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&store, rank] {
+      PeerCard mine = card_of(rank, kRanks);
+      auto cards = exchange_cards(store, "job", mine, soon());
+      ASSERT_TRUE(cards.ok()) << cards.status();
+      ASSERT_EQ(cards->size(), static_cast<size_t>(kRanks));
+      for (int other = 0; other < kRanks; ++other) EXPECT_EQ((*cards)[static_cast<size_t>(other)].rank, other);
+      EXPECT_EQ((*cards)[static_cast<size_t>(rank)], mine);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(Meeting, RefusesASecondClaimantOfARankAndLeavesTheHolderAlone) {
+  MemoryStore store;
+  PeerCard holder = card_of(0, 2);
+  holder.pid = 1111;
+  std::thread first([&] {
+    auto cards = exchange_cards(store, "job", holder, soon());
+    ASSERT_TRUE(cards.ok()) << cards.status();
+    EXPECT_EQ((*cards)[0].incarnation, holder.incarnation);
+  });
+  ASSERT_TRUE(store.wait_all("job/card/", 1, soon()).ok());
+  PeerCard thief = card_of(0, 2);
+  auto refused = exchange_cards(store, "job", thief, soon());
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(has(refused.status(), "pid 1111")) << refused.status();
+  EXPECT_TRUE(has(refused.status(), text("pid ", getpid()))) << refused.status();
+  EXPECT_TRUE(exchange_cards(store, "job", card_of(1, 2), soon()).ok());
+  first.join();
+}
+
+TEST(Meeting, NamesBothSizesWhenTheyDiffer) {
+  MemoryStore store;
+  std::thread first([&] { EXPECT_TRUE(exchange_cards(store, "job", card_of(0, 2), soon()).ok()); });
+  ASSERT_TRUE(store.wait_all("job/card/", 1, soon()).ok());
+  auto refused = exchange_cards(store, "job", card_of(2, 3), soon());
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(has(refused.status(), "size is 3") && has(refused.status(), "but 2")) << refused.status();
+  EXPECT_TRUE(exchange_cards(store, "job", card_of(1, 2), soon()).ok());
+  first.join();
+}
+
+TEST(Meeting, NamesTheRanksThatDidNotCome) {
+  MemoryStore store;
+  Deadline short_time = Deadline::after(std::chrono::milliseconds(50));
+  std::thread other([&] { EXPECT_FALSE(exchange_cards(store, "job", card_of(2, 5), short_time).ok()); });
+  auto missing = exchange_cards(store, "job", card_of(0, 5), short_time);
+  other.join();
+  EXPECT_EQ(missing.status().code(), Code::kTimeout);
+  EXPECT_TRUE(has(missing.status(), "ranks 1, 3, 4 of 5")) << missing.status();
+  EXPECT_TRUE(has(missing.status(), "HORO_STORE")) << missing.status();
+}
+
+TEST(Meeting, WorksOverTcpWithRankZeroServing) {
+  auto key = std::make_shared<const net::Key>(*net::Key::random());
+  // A port that was free a moment ago.
+  std::string at = (*TcpStoreServer::start(net::Address::loopback(), {"job", key, nullptr}))->address().to_string();
+  constexpr int kRanks = 4;
+  std::vector<std::thread> threads;
+  for (int rank = kRanks - 1; rank >= 0; --rank) {
+    threads.emplace_back([&, rank] {
+      auto access = open_store({rank, kRanks, "job", at}, key, nullptr, soon());
+      ASSERT_TRUE(access.ok()) << access.status();
+      EXPECT_EQ(access->server != nullptr, rank == 0);
+      auto cards = exchange_cards(*access->store, "job", card_of(rank, kRanks), soon());
+      ASSERT_TRUE(cards.ok()) << cards.status();
+      EXPECT_EQ(cards->size(), static_cast<size_t>(kRanks));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace horo::rendezvous
