@@ -1,6 +1,7 @@
 #include "horo/group/control.h"
 
 #include <algorithm>
+#include <array>
 #include <future>
 
 #include "horo/base/text.h"
@@ -20,6 +21,7 @@ enum class Source : uint32_t { kWake, kListener, kChannel, kProcess };
 uint64_t token(Source source, uint32_t index) { return uint64_t{static_cast<uint32_t>(source)} << 32 | index; }
 
 constexpr size_t kMostWords = 4096;
+constexpr auto kGoodbyeLimit = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -46,17 +48,37 @@ Status Control::start(std::vector<net::Listener> listeners) {
 
 void Control::stop() {
   if (!thread_.joinable()) return;
-  post([this] {
-    for (auto& [rank, link] : links_) {
-      send(rank, ControlType::kGoodbye, {});
-      (void)link->channel.flush(Deadline::after(std::chrono::milliseconds(200))).ok();
-      link->channel.close();
-    }
-    if (options_.self.memory != nullptr) options_.self.memory->header().life.announce_leaving();
-  });
+  post([this] { say_goodbye(); });
   thread_.request_stop();
   wake_->signal();
   thread_.join();
+}
+
+// Closing a socket with unread bytes in it resets the connection, and the peer might never read our goodbye. So each side
+// of a connection is ended in turn: we end ours, and read until the peer has ended its own.
+void Control::say_goodbye() {
+  if (options_.self.memory != nullptr) options_.self.memory->header().life.announce_leaving();
+  std::vector<Link*> open;
+  for (auto& [rank, link] : links_) {
+    if (link->channel.fd() < 0) continue;
+    send(rank, ControlType::kGoodbye, {});
+    (void)link->channel.flush(Deadline::after(kGoodbyeLimit)).ok();
+    link->channel.socket().shutdown_send();
+    open.push_back(link.get());
+  }
+  const Deadline deadline = Deadline::after(kGoodbyeLimit);
+  std::array<std::byte, 4096> rest;
+  while (!open.empty() && !deadline.expired()) {
+    std::vector<net::PollItem> items;
+    for (size_t i = 0; i < std::min<size_t>(open.size(), 256); ++i) items.push_back({.fd = open[i]->channel.fd()});
+    if (!net::poll_many(items, deadline).ok()) break;
+    std::erase_if(open, [&](Link* link) {
+      net::IoResult result = link->channel.socket().receive(rest);
+      while (result.is_moved()) result = link->channel.socket().receive(rest);
+      return !result.is_would_block();
+    });
+  }
+  for (auto& [rank, link] : links_) link->channel.close();
 }
 
 void Control::post(std::function<void()> task) {

@@ -98,6 +98,7 @@ class Control : public GroupHost {
 
   void post(std::function<void()> task);
   void loop(const std::stop_token& stop);
+  void say_goodbye();
   Deadline next_deadline() const;
   void run_tasks();
   void on_event(const net::Event& event);
