@@ -14,7 +14,8 @@ namespace {
 template <uint64_t kBits>
 inline __m512i folded(__m512i lanes, __m512i next) {
   // The lower half of a lane comes earlier in the message: 64 powers of x more.
-  const __m512i constants = _mm512_broadcast_i32x4(_mm_set_epi64x(shift_by(kBits), shift_by(kBits + 64)));
+  constexpr uint32_t kLater = shift_by(kBits), kEarlier = shift_by(kBits + 64);
+  const __m512i constants = _mm512_broadcast_i32x4(_mm_set_epi64x(kLater, kEarlier));
   const __m512i low = _mm512_clmulepi64_epi128(lanes, constants, 0x00);
   const __m512i high = _mm512_clmulepi64_epi128(lanes, constants, 0x11);
   return _mm512_ternarylogic_epi64(low, high, next, 0x96);  // a ^ b ^ c
