@@ -1,6 +1,7 @@
 #include "tests/job.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "horo/base/text.h"
 #include "horo/group/knobs.h"
@@ -108,6 +110,7 @@ Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& b
     job->pids_.push_back(pid);
     job->codes_.emplace_back();
     job->told_.push_back(told[0]);
+    job->unread_.emplace_back();
   }
   // Threads only from here on: the children are forked.
   const auto key = key_of(key_bytes);
@@ -155,6 +158,28 @@ Result<std::vector<int>> Job::wait(Deadline deadline) {
   return codes;
 }
 
-std::string Job::told(int rank) { return read_all(told_[static_cast<size_t>(rank)]); }
+std::string Job::told(int rank) {
+  return std::exchange(unread_[static_cast<size_t>(rank)], {}) + read_all(told_[static_cast<size_t>(rank)]);
+}
+
+Result<std::string> Job::next_line(int rank, Deadline deadline) {
+  std::string& unread = unread_[static_cast<size_t>(rank)];
+  while (true) {
+    if (const size_t end = unread.find('\n'); end != std::string::npos) {
+      std::string line = unread.substr(0, end);
+      unread.erase(0, end + 1);
+      return line;
+    }
+    pollfd item{told_[static_cast<size_t>(rank)], POLLIN, 0};
+    if (poll(&item, 1, deadline.poll_milliseconds()) == 0) {
+      return Status(Code::kTimeout, text("rank ", rank, " (pid ", pid(rank), ") said nothing in time"));
+    }
+    char buffer[4096];
+    const ssize_t got = read(item.fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return Status(Code::kStopped, text("rank ", rank, " said no more than \"", unread, "\""));
+    unread.append(buffer, static_cast<size_t>(got));
+  }
+}
 
 }  // namespace horo::test

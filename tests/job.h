@@ -38,14 +38,18 @@ class Job {
   void signal(int rank, int number) const;
   /// Exit codes of all ranks (negative: the signal that ended it), or kTimeout naming those still running.
   Result<std::vector<int>> wait(Deadline deadline);
-  /// What rank `rank` wrote with tell().
+  /// What rank `rank` wrote with tell(), without the lines that next_line() gave. Waits until its pipe has ended.
   std::string told(int rank);
+  /// The next line that `rank` writes with tell(), without its end; kTimeout, or kStopped when there will be none.
+  Result<std::string> next_line(int rank, Deadline deadline);
+  const net::Address& store_address() const { return store_->address(); }
 
  private:
   Job() = default;
   std::vector<pid_t> pids_;
   std::vector<std::optional<int>> codes_;
   std::vector<int> told_;
+  std::vector<std::string> unread_;  ///< Of each rank: told, but not yet asked for.
   std::unique_ptr<rendezvous::TcpStoreServer> store_;
 };
 

@@ -1,0 +1,286 @@
+// The kill storm: one of four ranks is killed from outside at a random instant of random collectives, again and again.
+// Whoever survives must agree on what succeeded, hold exact results or untouched inputs, and go on without the victim.
+#include <gtest/gtest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "horo/base/text.h"
+#include "tests/job.h"
+#include "tests/workload.h"
+
+namespace horo::test {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr auto kHangLimit = std::chrono::seconds(10);
+constexpr uint64_t kTurnsAfter = 1'000'000;  // Turns of the group of the survivors, apart from those of the world.
+
+enum class Transport : uint8_t { kShm, kTcp, kMixed };
+const char* name(Transport transport) {
+  return transport == Transport::kShm ? "shm" : transport == Transport::kTcp ? "tcp" : "mixed";
+}
+
+struct Kill {
+  uint64_t seed = 0;
+  Transport transport = Transport::kShm;
+  int victim = 0;
+  bool children = false;  ///< Each rank has a forked and a spawned child alive.
+  std::chrono::microseconds after{};
+
+  explicit Kill(uint64_t with_seed) : seed(with_seed) {
+    std::seed_seq words{seed, seed >> 32};
+    std::mt19937_64 random(words);
+    const uint64_t kind = random() % 8;
+    transport = kind < 4 ? Transport::kShm : kind < 7 ? Transport::kTcp : Transport::kMixed;
+    victim = static_cast<int>(random() % kRanks);
+    children = random() % 3 == 0;
+    after = std::chrono::microseconds(random() % 15'000);
+  }
+  std::string to_string() const {
+    return text("HORO_TEST_SEED=", seed, " HORO_TEST_KILLS=1 (", name(transport), ", victim ", victim,
+                children ? ", with children" : "", ", after ", after.count(), " us)");
+  }
+};
+
+struct Times {
+  double error_ms = 0;  ///< From the kill to the last survivor's error.
+  double go_on_ms = 0;  ///< From the kill to the last survivor's first result without the victim.
+};
+
+/// Workers of a rank, as a data loader makes them. They live until the test closes its end of `hold`.
+Status start_children(const int hold[2]) {
+  const pid_t forked = fork();
+  if (forked == 0) {
+    char byte = 0;
+    while (read(hold[0], &byte, 1) > 0) {
+    }
+    _exit(0);
+  }
+  const pid_t spawned = fork();
+  if (spawned == 0) {
+    dup2(hold[0], STDIN_FILENO);
+    execl(HORO_TEST_PROGRAMS "/test_idle", "test_idle", nullptr);
+    _exit(127);
+  }
+  return forked > 0 && spawned > 0 ? Status() : Status(Code::kUnavailable, "cannot fork a worker");
+}
+
+int complain(const std::string& words) {
+  tell(text("wrong ", words, "\n"));
+  return 3;
+}
+
+int64_t nanoseconds(Time time) { return time.time_since_epoch().count(); }
+
+/// After the loss: everything else on the old group fails, and the survivors make a group that works.
+int go_on(group::Engine& engine, const Kill& kill, uint64_t turn) {
+  group::Group& world = engine.world();
+  for (uint64_t later = turn + 1; later <= turn + 2; ++later) {
+    RandomCall call({.seed = kill.seed, .turn = later, .most_elements = 1000}, world.ranks(), world.member());
+    const Status status = call.run(world);
+    if (status.code() != Code::kPeerLost) return complain(text("after the loss: ", status.to_string()));
+    if (auto changed = call.changed_input(); !changed.empty()) return complain(changed);
+  }
+  std::vector<int> rest = world.ranks();
+  std::erase(rest, kill.victim);
+  auto group = engine.create_group(rest, Deadline::after(kHangLimit));
+  if (!group.ok()) return complain(text("no group of the survivors: ", group.status().to_string()));
+  for (uint64_t later = kTurnsAfter; later < kTurnsAfter + 4; ++later) {
+    RandomCall call({.seed = kill.seed, .turn = later, .most_elements = 20'000}, rest, (*group)->member());
+    const Status status = call.run(**group, Deadline::after(kHangLimit));
+    if (!status.ok()) return complain(text("the survivors cannot go on: ", status.to_string()));
+    if (auto wrong = call.wrong_result(); !wrong.empty()) return complain(text("without the victim: ", wrong));
+    if (later == kTurnsAfter) tell(text("on ", nanoseconds(Clock::now()), "\n"));
+  }
+  return 0;
+}
+
+int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) {
+  close(hold[1]);
+  group::Group& world = engine.world();
+  if (world.transport_name() != (kill.transport == Transport::kShm ? "shm" : "tcp")) {
+    return complain(text("unexpected transport ", world.transport_name()));
+  }
+  if (kill.children) {
+    if (Status status = start_children(hold); !status.ok()) return complain(status.to_string());
+  }
+  tell("ready\n");
+  for (uint64_t turn = 1;; ++turn) {
+    RandomCall call({.seed = kill.seed, .turn = turn}, world.ranks(), world.member());
+    const Status status = call.run(world);
+    const Time now = Clock::now();
+    if (status.ok()) {
+      if (auto wrong = call.wrong_result(); !wrong.empty()) return complain(wrong);
+      continue;
+    }
+    if (auto changed = call.changed_input(); !changed.empty()) return complain(changed);
+    if (!status.contents_intact()) return complain("staged, but the contents are said to be lost");
+    if (status.lost() != std::vector<int>{kill.victim}) {
+      return complain(text("operation ", turn, " (", call.to_string(), "): ", status.to_string()));
+    }
+    // The first failure: that its number is equal everywhere says that every operation before succeeded everywhere.
+    tell(text("failed ", status.operation().value_or(0), " ", code_name(status.code()), " ", nanoseconds(now), "\n"));
+    return go_on(engine, kill, turn);
+  }
+}
+
+/// Empty when the survivors said what they should.
+std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
+  const Deadline limit(killed + kHangLimit);
+  std::set<std::string> outcomes;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == kill.victim) continue;
+    auto line = job.next_line(rank, limit);
+    if (!line.ok()) return text("rank ", rank, " hangs or has ended: ", line.status().to_string());
+    std::istringstream words(*line);
+    std::string verdict, number, code;
+    int64_t at = 0;
+    if (!(words >> verdict >> number >> code >> at) || verdict != "failed") return text("rank ", rank, ": ", *line);
+    outcomes.insert(text("operation ", number, ": ", code));
+    times.error_ms = std::max(times.error_ms, static_cast<double>(at - nanoseconds(killed)) / 1e6);
+  }
+  std::string different;
+  for (const std::string& outcome : outcomes) different += outcome + "; ";
+  if (outcomes.size() != 1) return text("the survivors disagree: ", different);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == kill.victim) continue;
+    auto line = job.next_line(rank, limit);
+    int64_t at = 0;
+    if (!line.ok()) return text("rank ", rank, " cannot go on: ", line.status().to_string());
+    if (std::sscanf(line->c_str(), "on %ld", &at) != 1) return text("rank ", rank, ": ", *line);
+    times.go_on_ms = std::max(times.go_on_ms, static_cast<double>(at - nanoseconds(killed)) / 1e6);
+  }
+  auto codes = job.wait(limit);
+  if (!codes.ok()) return text("does not end: ", codes.status().to_string());
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const int code = (*codes)[static_cast<size_t>(rank)];
+    if (code != (rank == kill.victim ? -SIGKILL : 0)) return text("rank ", rank, " ended with ", code);
+  }
+  return "";
+}
+
+/// Everything that a rank left behind has been adopted by this process, which is a subreaper.
+std::string reap_orphans() {
+  const Deadline limit = Deadline::after(kHangLimit);
+  while (true) {
+    const pid_t pid = waitpid(-1, nullptr, WNOHANG);
+    if (pid < 0) return "";
+    if (pid > 0) continue;
+    if (limit.expired()) return "workers are left over";
+    const timespec slice{0, 1'000'000};
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigtimedwait(&child, nullptr, &slice);
+  }
+}
+
+/// Empty when everything is as it should be.
+std::string kill_one(const Kill& kill, Times& times) {
+  JobOptions options{.ranks = kRanks, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
+  if (kill.transport == Transport::kTcp) options.environment["HORO_TRANSPORT"] = "tcp";
+  if (kill.transport == Transport::kMixed) {
+    options.per_rank = [](int rank) {
+      return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", rank < 2 ? "a" : "b"}};
+    };
+  }
+  int hold[2];
+  if (pipe(hold) != 0) return "no pipe";
+  auto job = Job::start(options, [&](group::Engine& engine) { return rank_under_fire(engine, kill, hold); });
+  if (!job.ok()) return job.status().to_string();
+  close(hold[0]);
+  std::string wrong;
+  for (int rank = 0; rank < kRanks && wrong.empty(); ++rank) {
+    auto line = (*job)->next_line(rank, Deadline::after(kHangLimit));
+    if (!line.ok() || *line != "ready") wrong = text("rank ", rank, " did not start: ", line.ok() ? *line : line.status().to_string());
+  }
+  if (wrong.empty()) {
+    // The instant is random; a rank that speaks before it has found something wrong.
+    const timespec random_while{0, static_cast<long>(kill.after.count()) * 1000};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &random_while, nullptr);
+    const Time killed = Clock::now();
+    (*job)->signal(kill.victim, SIGKILL);
+    wrong = judge(**job, kill, killed, times);
+  }
+  close(hold[1]);
+  job->reset();
+  if (auto left = reap_orphans(); wrong.empty()) wrong = left;
+  return wrong;
+}
+
+/// One of several processes that kill side by side: a rank is forked from a process without threads.
+[[noreturn]] void run_lane(const std::vector<uint64_t>& seeds, int report) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  for (uint64_t seed : seeds) {
+    const Kill kill(seed);
+    Times times;
+    const std::string wrong = kill_one(kill, times);
+    const std::string line = wrong.empty()
+                                 ? text("ok ", name(kill.transport), " ", times.error_ms, " ", times.go_on_ms, "\n")
+                                 : text("wrong ", kill.to_string(), ": ", wrong, "\n");
+    if (write(report, line.data(), line.size()) < 0) _exit(1);
+  }
+  _exit(0);
+}
+
+void print_percentiles(const char* what, std::vector<double> values) {
+  if (values.empty()) return;
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) { return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))]; };
+  std::printf("  %-28s %4zu kills: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n", what, values.size(), at(0.5),
+              at(0.9), at(0.99), values.back());
+}
+
+TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
+  const uint64_t seed = test_seed("KillStorm");
+  const uint64_t kills = test_count("HORO_TEST_KILLS", 500);
+  const size_t lanes = static_cast<size_t>(std::min<uint64_t>(kills, 2));
+  int reports[2];
+  ASSERT_EQ(pipe2(reports, O_CLOEXEC), 0);
+  std::vector<pid_t> pids;
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    std::vector<uint64_t> seeds;
+    for (uint64_t i = lane; i < kills; i += lanes) seeds.push_back(seed + i);
+    pids.push_back(fork());
+    ASSERT_GE(pids.back(), 0);
+    if (pids.back() == 0) run_lane(seeds, reports[1]);
+  }
+  close(reports[1]);
+  std::map<std::string, std::vector<double>> errors, go_ons;
+  uint64_t held = 0;
+  FILE* lines = fdopen(reports[0], "r");
+  char line[8192];
+  while (std::fgets(line, sizeof line, lines) != nullptr) {
+    std::istringstream words(line);
+    std::string verdict, transport;
+    double error = 0, go_on = 0;
+    if (words >> verdict >> transport >> error >> go_on && verdict == "ok") {
+      ++held;
+      errors[transport].push_back(error);
+      go_ons[transport].push_back(go_on);
+    } else {
+      ADD_FAILURE() << line;
+    }
+  }
+  std::fclose(lines);
+  for (pid_t pid : pids) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0) << "a lane of the storm broke";
+  }
+  for (const auto& [transport, values] : errors) print_percentiles((transport + ", kill to last error").c_str(), values);
+  for (const auto& [transport, values] : go_ons) print_percentiles((transport + ", kill to next result").c_str(), values);
+  EXPECT_EQ(held, kills);
+}
+
+}  // namespace
+}  // namespace horo::test

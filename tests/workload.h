@@ -1,0 +1,61 @@
+// Random collectives whose results show every missing, double or misplaced share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "horo/base/status.h"
+#include "horo/group/group.h"
+
+namespace horo::test {
+
+/// HORO_TEST_SEED, or a new one; printed either way, so that a failure can be run again.
+uint64_t test_seed(const char* test);
+/// The number in an environment variable, or `fallback`.
+uint64_t test_count(const char* variable, uint64_t fallback);
+
+/// One collective as one member of a group makes it: all members that make it from the same seed and turn make the same.
+///
+/// Elements are u64. To a reduction rank r gives 16^r, so that each digit of the sum counts one rank's shares; elsewhere every
+/// element tells whose it is, where it stood and in which turn.
+class RandomCall {
+ public:
+  struct Of {
+    uint64_t seed = 0;
+    uint64_t turn = 0;
+    uint64_t most_elements = 512 * 1024;
+  };
+  RandomCall(const Of& of, std::vector<int> ranks, int member);
+
+  const collective::Operation& operation() const { return operation_; }
+  bool in_place() const { return in_place_; }
+  Status run(group::Group& group, Deadline deadline = Deadline::never());
+
+  /// Empty, or what is wrong with the result of a success.
+  std::string wrong_result() const;
+  /// Empty, or what is wrong with the memory after a failure.
+  std::string changed_input() const;
+  /// "allreduce of 17 in place"
+  std::string to_string() const;
+
+ private:
+  void choose_counts(std::mt19937_64& random, uint64_t most);
+  void fill();
+  uint64_t input_value(int rank, uint64_t index) const;
+  uint64_t expected(uint64_t index) const;
+  uint64_t input_count() const;
+
+  const Of of_;
+  const std::vector<int> ranks_;
+  const int member_;
+  collective::Operation operation_;
+  std::vector<std::vector<uint64_t>> matrix_;  ///< Of an alltoall: sent by each to each.
+  bool in_place_ = false;
+  uint64_t all_ = 0;  ///< The sum of everybody's 16^rank.
+  std::vector<uint64_t> in_, out_;
+};
+
+}  // namespace horo::test
