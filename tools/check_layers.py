@@ -174,7 +174,8 @@ def sleeps(source: Source) -> Iterator[Violation]:
     lines = source.code if source.is_cpp else source.lines if source.suffix == ".py" else []
     for number, line in enumerate(lines, 1):
         if (match := SLEEP.search(line)) and not source.path.startswith("tools/"):
-            yield Violation(source.path, number, f"{match.group(1) or match.group(2)}: wait for a condition with a deadline instead")
+            name = match.group(1) or match.group(2)
+            yield Violation(source.path, number, f"{name}: wait for a condition with a deadline instead")
 
 
 def python_frameworks(source: Source) -> Iterator[Violation]:
