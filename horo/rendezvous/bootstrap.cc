@@ -19,9 +19,7 @@ Status invalid(std::string message) { return Status(Code::kInvalidArgument, std:
 std::string card_prefix(const std::string& job) { return text(job, "/card/"); }
 
 /// Padded, so that entries are sorted by rank.
-std::string card_key(const std::string& job, int rank) {
-  return text(card_prefix(job), std::setw(7), std::setfill('0'), rank);
-}
+std::string card_name(int rank) { return text(std::setw(7), std::setfill('0'), rank); }
 
 Result<std::vector<PeerCard>> decode_cards(const Entries& entries, int size) {
   std::vector<PeerCard> cards;
@@ -42,7 +40,7 @@ Status describe_missing(Store& store, const std::string& job, const PeerCard& mi
   if (!present.ok()) return timeout;
   std::vector<int> missing;
   for (int rank = 0; rank < mine.size; ++rank) {
-    if (!present->contains(card_key(job, rank))) missing.push_back(rank);
+    if (!present->contains(card_prefix(job) + card_name(rank))) missing.push_back(rank);
   }
   return Status(
       Code::kTimeout,
@@ -60,9 +58,9 @@ Status agree_on_size(Store& store, const std::string& job, const PeerCard& mine,
                       holder.to_string(), "; start all ranks with the same HORO_SIZE, or choose another HORO_JOB_ID"));
 }
 
-Status claim_rank(Store& store, const std::string& job, const PeerCard& mine, Deadline deadline) {
-  HORO_ASSIGN(Bytes present, store.claim(card_key(job, mine.rank), encode(mine), deadline));
-  HORO_ASSIGN(PeerCard holder, decode_card(present));
+/// Whether `held` is this process's own card.
+Status check_mine(const Bytes& held, const std::string& job, const PeerCard& mine) {
+  HORO_ASSIGN(PeerCard holder, decode_card(held));
   if (holder.incarnation == mine.incarnation) return {};
   return invalid(
       text("rank ", mine.rank, " of job '", job, "' is taken: pid ", holder.pid, " on ", holder.host_name,
@@ -125,13 +123,14 @@ Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net:
 Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
                                              Deadline deadline) {
   HORO_TRY(agree_on_size(store, job, mine, deadline));
-  HORO_TRY(claim_rank(store, job, mine, deadline));
-  auto entries = store.wait_all(card_prefix(job), static_cast<size_t>(mine.size), deadline);
-  if (!entries.ok()) {
-    if (entries.status().code() != Code::kTimeout) return entries.status();
-    return describe_missing(store, job, mine, entries.status());
+  auto meeting =
+      store.meet(card_prefix(job), card_name(mine.rank), encode(mine), static_cast<size_t>(mine.size), deadline);
+  if (!meeting.ok()) {
+    if (meeting.status().code() != Code::kTimeout) return meeting.status();
+    return describe_missing(store, job, mine, meeting.status());
   }
-  return decode_cards(*entries, mine.size);
+  HORO_TRY(check_mine(meeting->held, job, mine));
+  return decode_cards(meeting->entries, mine.size);
 }
 
 }  // namespace horo::rendezvous

@@ -35,7 +35,7 @@ Result<JobPlace> find_place(const Config& config);
 Result<net::Key> find_key(const Config& config);
 
 struct StoreAccess {
-  std::unique_ptr<TcpStoreServer> server;  ///< On the rank that serves. Can go once this rank has all cards.
+  std::unique_ptr<TcpStoreServer> server;  ///< On the rank that serves. May go once this rank has all cards.
   std::unique_ptr<Store> store;
 };
 

@@ -20,7 +20,8 @@ Result<StoreReply> MemoryStore::exchange(const StoreRequest& request, Deadline d
     changed_.wait(lock, there);
   } else if (!changed_.wait_until(lock, deadline.at(), there)) {
     table_.forget(ticket);
-    return Status(Code::kTimeout, text("nothing was stored under '", request.key, "' in time"));
+    return Status(Code::kTimeout, text("what was asked of the store under '",
+                                       request.key.empty() ? request.prefix : request.key, "' did not come in time"));
   }
   return std::move(answered_.extract(ticket).mapped());
 }

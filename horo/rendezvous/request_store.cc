@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "horo/base/text.h"
+
 namespace horo::rendezvous {
 
 namespace {
 
 StoreRequest request_of(StoreVerb verb, std::string_view key, std::span<const std::byte> value = {}) {
-  return {verb, std::string(key), Bytes(value.begin(), value.end()), 0, 0};
+  return {verb, std::string(key), {}, Bytes(value.begin(), value.end()), 0, 0};
 }
 
 }  // namespace
@@ -41,15 +43,27 @@ Result<int64_t> RequestStore::add(std::string_view key, int64_t delta, Deadline 
 }
 
 Result<Entries> RequestStore::list(std::string_view prefix, Deadline deadline) {
-  HORO_ASSIGN(StoreReply reply, checked(request_of(StoreVerb::kList, prefix), deadline));
+  StoreRequest request = request_of(StoreVerb::kList, {});
+  request.prefix = prefix;
+  HORO_ASSIGN(StoreReply reply, checked(request, deadline));
   return std::move(reply.entries);
 }
 
 Result<Entries> RequestStore::wait_all(std::string_view prefix, size_t count, Deadline deadline) {
-  StoreRequest request = request_of(StoreVerb::kWaitAll, prefix);
+  StoreRequest request = request_of(StoreVerb::kWaitAll, {});
+  request.prefix = prefix;
   request.count = count;
   HORO_ASSIGN(StoreReply reply, checked(request, deadline));
   return std::move(reply.entries);
+}
+
+Result<Meeting> RequestStore::meet(std::string_view prefix, std::string_view name, std::span<const std::byte> value,
+                                   size_t count, Deadline deadline) {
+  StoreRequest request = request_of(StoreVerb::kMeet, text(prefix, name), value);
+  request.prefix = prefix;
+  request.count = count;
+  HORO_ASSIGN(StoreReply reply, checked(request, deadline));
+  return Meeting{std::move(reply.value), std::move(reply.entries)};
 }
 
 }  // namespace horo::rendezvous

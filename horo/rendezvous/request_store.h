@@ -13,6 +13,8 @@ class RequestStore : public Store {
   Result<int64_t> add(std::string_view key, int64_t delta, Deadline deadline) final;
   Result<Entries> list(std::string_view prefix, Deadline deadline) final;
   Result<Entries> wait_all(std::string_view prefix, size_t count, Deadline deadline) final;
+  Result<Meeting> meet(std::string_view prefix, std::string_view name, std::span<const std::byte> value, size_t count,
+                       Deadline deadline) final;
 
  private:
   /// An error: the request did not get there, or no reply came back in time.

@@ -26,6 +26,12 @@ struct StoreLimits {
   static constexpr size_t kMostAnswer = 12 << 20;
 };
 
+/// What meet() returns.
+struct Meeting {
+  Bytes held;       ///< What the name holds: the caller's own value, or that of the one who came first.
+  Entries entries;  ///< Of everyone; empty when somebody else came first.
+};
+
 /// Thread-safe. Each call ends by its deadline with kTimeout; kPeerLost when the store is gone.
 class Store {
  public:
@@ -44,6 +50,10 @@ class Store {
   virtual Result<Entries> list(std::string_view prefix, Deadline deadline) = 0;
   /// The same, once there are at least `count` of them.
   virtual Result<Entries> wait_all(std::string_view prefix, size_t count, Deadline deadline) = 0;
+  /// claim() of prefix + name, and wait_all() if this caller came first, as one request: whoever serves the store may
+  /// go as soon as it has its own answer, for then everyone's is under way.
+  virtual Result<Meeting> meet(std::string_view prefix, std::string_view name, std::span<const std::byte> value,
+                               size_t count, Deadline deadline) = 0;
 
  protected:
   Store() = default;

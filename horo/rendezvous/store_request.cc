@@ -1,5 +1,7 @@
 #include "horo/rendezvous/store_request.h"
 
+#include <algorithm>
+
 #include "horo/base/text.h"
 #include "horo/net/codec.h"
 
@@ -15,9 +17,10 @@ Bytes copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end(
 }  // namespace
 
 Status check_request(const StoreRequest& request) {
-  if (request.key.size() > StoreLimits::kMostKey) {
+  size_t key_bytes = std::max(request.key.size(), request.prefix.size());
+  if (key_bytes > StoreLimits::kMostKey) {
     return Status(Code::kInvalidArgument,
-                  text("a store key of ", request.key.size(), " bytes is longer than ", StoreLimits::kMostKey));
+                  text("a store key of ", key_bytes, " bytes is longer than ", StoreLimits::kMostKey));
   }
   if (request.value.size() > StoreLimits::kMostValue) {
     return Status(Code::kInvalidArgument, text("the value of store key '", request.key, "' has ", request.value.size(),
@@ -30,6 +33,7 @@ Bytes encode(const StoreRequest& request) {
   net::Writer writer;
   writer.u8(static_cast<uint8_t>(request.verb));
   writer.string(request.key);
+  writer.string(request.prefix);
   writer.bytes(request.value);
   writer.u64(static_cast<uint64_t>(request.delta));
   writer.u64(request.count);
@@ -41,11 +45,12 @@ Result<StoreRequest> decode_store_request(std::span<const std::byte> bytes) {
   net::Reader reader(bytes, "a store request");
   StoreRequest request;
   uint8_t verb = reader.u8();
-  if (verb < static_cast<uint8_t>(StoreVerb::kSet) || verb > static_cast<uint8_t>(StoreVerb::kWaitAll)) {
+  if (verb < static_cast<uint8_t>(StoreVerb::kSet) || verb > static_cast<uint8_t>(StoreVerb::kMeet)) {
     reader.fail("an unknown verb");
   }
   request.verb = static_cast<StoreVerb>(verb);
   request.key = reader.string(StoreLimits::kMostKey);
+  request.prefix = reader.string(StoreLimits::kMostKey);
   request.value = copy(reader.bytes(StoreLimits::kMostValue));
   request.delta = static_cast<int64_t>(reader.u64());
   request.count = reader.u64();

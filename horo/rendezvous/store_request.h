@@ -13,22 +13,23 @@
 namespace horo::rendezvous {
 
 /// The values travel on the wire.
-enum class StoreVerb : uint8_t { kSet = 1, kClaim = 2, kGet = 3, kAdd = 4, kList = 5, kWaitAll = 6 };
+enum class StoreVerb : uint8_t { kSet = 1, kClaim = 2, kGet = 3, kAdd = 4, kList = 5, kWaitAll = 6, kMeet = 7 };
 
 struct StoreRequest {
   StoreVerb verb = StoreVerb::kGet;
-  std::string key;     ///< Or prefix.
-  Bytes value;         ///< kSet, kClaim.
+  std::string key;     ///< All but kList and kWaitAll.
+  std::string prefix;  ///< kList, kWaitAll, kMeet.
+  Bytes value;         ///< kSet, kClaim, kMeet.
   int64_t delta = 0;   ///< kAdd.
-  uint64_t count = 0;  ///< kWaitAll.
+  uint64_t count = 0;  ///< kWaitAll, kMeet.
   friend bool operator==(const StoreRequest&, const StoreRequest&) = default;
 };
 
 struct StoreReply {
   Status status;
-  Bytes value;      ///< kClaim, kGet.
+  Bytes value;      ///< kClaim, kGet, kMeet.
   int64_t sum = 0;  ///< kAdd.
-  Entries entries;  ///< kList, kWaitAll.
+  Entries entries;  ///< kList, kWaitAll, kMeet.
 };
 
 Bytes encode(const StoreRequest& request);

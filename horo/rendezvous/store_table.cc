@@ -34,15 +34,31 @@ std::optional<StoreReply> StoreTable::ask(Ticket ticket, const StoreRequest& req
     case StoreVerb::kAdd:
       return add(request);
     case StoreVerb::kList:
-      return list(request.key);
-    case StoreVerb::kWaitAll: {
-      size_t have = count(request.key);
-      if (have >= request.count) return list(request.key);
-      waiting_[ticket] = {request, request.count - have};
-      return std::nullopt;
-    }
+      return list(request.prefix);
+    case StoreVerb::kWaitAll:
+      return list_when_enough(ticket, request);
+    case StoreVerb::kMeet:
+      return meet(ticket, request);
   }
   return failed(Status(Code::kInvalidArgument, "an unknown store verb"));
+}
+
+std::optional<StoreReply> StoreTable::meet(Ticket ticket, const StoreRequest& request) {
+  auto present = entries_.find(request.key);
+  if (present != entries_.end() && present->second != request.value) return with_value(present->second);
+  if (present == entries_.end()) {
+    if (Status status = put(request.key, request.value); !status.ok()) return failed(std::move(status));
+  }
+  auto reply = list_when_enough(ticket, request);
+  if (reply) reply->value = request.value;
+  return reply;
+}
+
+std::optional<StoreReply> StoreTable::list_when_enough(Ticket ticket, const StoreRequest& request) {
+  size_t have = count(request.prefix);
+  if (have >= request.count) return list(request.prefix);
+  waiting_[ticket] = {request, request.count - have};
+  return std::nullopt;
 }
 
 std::vector<std::pair<StoreTable::Ticket, StoreReply>> StoreTable::take_answers() {
@@ -109,13 +125,15 @@ size_t StoreTable::count(const std::string& prefix) const {
 void StoreTable::wake(const std::string& new_key) {
   for (auto waiter = waiting_.begin(); waiter != waiting_.end();) {
     const StoreRequest& request = waiter->second.request;
-    bool all = request.verb == StoreVerb::kWaitAll;
-    bool meant = all ? begins_with(new_key, request.key) : new_key == request.key;
+    bool one = request.verb == StoreVerb::kGet;
+    bool meant = one ? new_key == request.key : begins_with(new_key, request.prefix);
     if (!meant || --waiter->second.missing > 0) {
       ++waiter;
       continue;
     }
-    answers_.emplace_back(waiter->first, all ? list(request.key) : with_value(entries_.find(new_key)->second));
+    StoreReply answer = one ? with_value(entries_.find(new_key)->second) : list(request.prefix);
+    if (request.verb == StoreVerb::kMeet) answer.value = request.value;
+    answers_.emplace_back(waiter->first, std::move(answer));
     waiter = waiting_.erase(waiter);
   }
 }

@@ -34,6 +34,8 @@ class StoreTable {
 
   Status put(const std::string& key, Bytes value);
   StoreReply add(const StoreRequest& request);
+  std::optional<StoreReply> meet(Ticket ticket, const StoreRequest& request);
+  std::optional<StoreReply> list_when_enough(Ticket ticket, const StoreRequest& request);
   StoreReply list(const std::string& prefix) const;
   size_t count(const std::string& prefix) const;
   void wake(const std::string& new_key);

@@ -127,6 +127,24 @@ TEST_P(StoreTest, ManyRanksMeet) {
   EXPECT_EQ(*place_->open()->add("done", 0, soon()), kRanks);
 }
 
+TEST_P(StoreTest, AMeetingEndsForAllOrTellsWhoHoldsTheName) {
+  auto store = place_->open();
+  auto late = place_->open();
+  std::thread first([&] {
+    auto meeting = store->meet("m/", "a", bytes_of("1"), 2, soon());
+    ASSERT_TRUE(meeting.ok()) << meeting.status();
+    EXPECT_EQ(text_of(meeting->held), "1");
+    EXPECT_EQ(meeting->entries.size(), 2u);
+  });
+  ASSERT_TRUE(late->get("m/a", soon()).ok());
+  auto refused = late->meet("m/", "a", bytes_of("2"), 2, soon());
+  ASSERT_TRUE(refused.ok()) << refused.status();
+  EXPECT_EQ(text_of(refused->held), "1");
+  EXPECT_TRUE(refused->entries.empty());
+  EXPECT_EQ(late->meet("m/", "b", bytes_of("3"), 2, soon())->entries.size(), 2u);
+  first.join();
+}
+
 TEST_P(StoreTest, RefusesWhatIsTooLarge) {
   auto store = place_->open();
   std::string long_key(StoreLimits::kMostKey + 1, 'k');
@@ -162,6 +180,19 @@ TEST(TcpStore, SurvivesGarbageAtItsPort) {
   }
   EXPECT_TRUE(member->set("still", bytes_of("here"), soon()).ok());
   EXPECT_EQ(text_of(*place.open()->get("still", soon())), "here");
+}
+
+TEST(TcpStore, ThreadsTakeTurnsOnOneConnection) {
+  TcpPlace place;
+  auto store = place.open();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int call = 0; call < 50; ++call) EXPECT_TRUE(store->add("n", 1, soon()).ok());
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(*store->add("n", 0, soon()), 200);
 }
 
 TEST(TcpStore, TellsClientsWhenItIsGone) {
@@ -219,20 +250,20 @@ TEST(TcpStore, ListensBeyondThisMachineOnlyWithAKey) {
 TEST(StoreTable, IsFullAtItsLimit) {
   StoreTable table;
   for (size_t i = 0; i < StoreLimits::kMostEntries; ++i) {
-    ASSERT_TRUE(table.ask(1, {StoreVerb::kSet, text(i), {}, 0, 0})->status.ok());
+    ASSERT_TRUE(table.ask(1, {StoreVerb::kSet, text(i), {}, {}, 0, 0})->status.ok());
   }
-  EXPECT_EQ(table.ask(1, {StoreVerb::kSet, "x", {}, 0, 0})->status.code(), Code::kUnavailable);
-  EXPECT_TRUE(table.ask(1, {StoreVerb::kSet, "7", {}, 0, 0})->status.ok()) << "an old key can change";
+  EXPECT_EQ(table.ask(1, {StoreVerb::kSet, "x", {}, {}, 0, 0})->status.code(), Code::kUnavailable);
+  EXPECT_TRUE(table.ask(1, {StoreVerb::kSet, "7", {}, {}, 0, 0})->status.ok()) << "an old key can change";
 }
 
 TEST(StoreTable, ForgetsWhoGaveUp) {
   StoreTable table;
-  EXPECT_FALSE(table.ask(1, {StoreVerb::kGet, "a", {}, 0, 0}));
-  EXPECT_FALSE(table.ask(2, {StoreVerb::kWaitAll, "a", {}, 0, 2}));
+  EXPECT_FALSE(table.ask(1, {StoreVerb::kGet, "a", {}, {}, 0, 0}));
+  EXPECT_FALSE(table.ask(2, {StoreVerb::kWaitAll, {}, "a", {}, 0, 2}));
   table.forget(1);
-  table.ask(3, {StoreVerb::kSet, "a", {}, 0, 0});
+  table.ask(3, {StoreVerb::kSet, "a", {}, {}, 0, 0});
   EXPECT_TRUE(table.take_answers().empty());
-  table.ask(3, {StoreVerb::kSet, "a2", {}, 0, 0});
+  table.ask(3, {StoreVerb::kSet, "a2", {}, {}, 0, 0});
   auto answers = table.take_answers();
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].first, 2u);
@@ -240,7 +271,7 @@ TEST(StoreTable, ForgetsWhoGaveUp) {
 }
 
 TEST(StoreRequest, ComesBackAsItWasSentAndIsRefusedWhenTruncated) {
-  StoreRequest request{StoreVerb::kAdd, "key", {std::byte{1}}, -4, 9};
+  StoreRequest request{StoreVerb::kAdd, "key", "pre", {std::byte{1}}, -4, 9};
   Bytes bytes = encode(request);
   EXPECT_EQ(*decode_store_request(bytes), request);
   for (size_t length = 0; length < bytes.size(); ++length) {

@@ -1,6 +1,7 @@
 // A store over authenticated channels: a server with one thread, and blocking clients.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -49,9 +50,15 @@ class TcpStore final : public RequestStore {
  private:
   explicit TcpStore(net::Channel channel) : channel_(std::move(channel)) {}
   Result<StoreReply> exchange(const StoreRequest& request, Deadline deadline) override;
+  bool begin_turn(Deadline deadline);
+  void end_turn();
+  Result<StoreReply> ask(const StoreRequest& request, Deadline deadline);
   Result<StoreReply> await_reply(uint64_t sequence, const StoreRequest& request, Deadline deadline);
 
-  std::timed_mutex mutex_;
+  /// One caller at a time: its turn is a flag under a mutex, as the thread sanitizer does not know timed mutexes.
+  std::mutex mutex_;
+  std::condition_variable turn_ended_;
+  bool busy_ = false;
   net::Channel channel_;
   uint64_t sequence_ = 0;
 };

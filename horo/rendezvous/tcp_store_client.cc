@@ -47,12 +47,33 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(const net::Address& to, cons
 }
 
 Result<StoreReply> TcpStore::exchange(const StoreRequest& request, Deadline deadline) {
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (deadline.is_never()) {
-    lock.lock();
-  } else if (!lock.try_lock_until(deadline.at())) {
+  if (!begin_turn(deadline)) {
     return Status(Code::kTimeout, text("other calls kept the store's connection busy; asked for '", request.key, "'"));
   }
+  auto reply = ask(request, deadline);
+  end_turn();
+  return reply;
+}
+
+bool TcpStore::begin_turn(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  auto free = [this] { return !busy_; };
+  if (deadline.is_never()) {
+    turn_ended_.wait(lock, free);
+  } else if (!turn_ended_.wait_until(lock, deadline.at(), free)) {
+    return false;
+  }
+  busy_ = true;
+  return true;
+}
+
+void TcpStore::end_turn() {
+  std::lock_guard lock(mutex_);
+  busy_ = false;
+  turn_ended_.notify_one();
+}
+
+Result<StoreReply> TcpStore::ask(const StoreRequest& request, Deadline deadline) {
   uint64_t sequence = ++sequence_;
   HORO_TRY(channel_.send(store_header(StoreFrame::kRequest, sequence), encode(request)));
   auto reply = await_reply(sequence, request, deadline);
@@ -68,7 +89,9 @@ Result<StoreReply> TcpStore::await_reply(uint64_t sequence, const StoreRequest& 
     auto message = channel_.receive(deadline);
     if (!message.ok()) {
       Code code = message.status().code();
-      if (code == Code::kTimeout) return Status(code, text("nothing was stored under '", request.key, "' in time"));
+      if (code == Code::kTimeout)
+        return Status(code, text("what was asked of the store under '",
+                                 request.key.empty() ? request.prefix : request.key, "' did not come in time"));
       return Status(Code::kPeerLost, text("the store is gone: ", message.status().message()));
     }
     if (message->header.type != static_cast<uint8_t>(StoreFrame::kReply)) {
