@@ -127,7 +127,8 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
       return complain(text("operation ", turn, " (", call.to_string(), "): ", status.to_string()));
     }
     // The first failure: that its number is equal everywhere says that every operation before succeeded everywhere.
-    tell(text("failed ", status.operation().value_or(0), " ", code_name(status.code()), " ", nanoseconds(now), "\n"));
+    tell(text("failed ", status.operation().value_or(0), " ", code_name(status.code()), " ", nanoseconds(now), " in ", call.to_string(),
+              "\n"));
     return go_on(engine, kill, turn);
   }
 }
@@ -136,6 +137,7 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
 std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
   const Deadline limit(killed + kHangLimit);
   std::set<std::string> outcomes;
+  std::string all;
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == kill.victim) continue;
     auto line = job.next_line(rank, limit);
@@ -143,13 +145,14 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
     std::istringstream words(*line);
     std::string verdict, number, code;
     int64_t at = 0;
-    if (!(words >> verdict >> number >> code >> at) || verdict != "failed") return text("rank ", rank, ": ", *line);
+    if (!(words >> verdict >> number >> code >> at) || verdict != "failed") {
+      return text("rank ", rank, ": ", *line, all);
+    }
     outcomes.insert(text("operation ", number, ": ", code));
+    all += text("\n  rank ", rank, ": ", *line);
     times.error_ms = std::max(times.error_ms, static_cast<double>(at - nanoseconds(killed)) / 1e6);
   }
-  std::string different;
-  for (const std::string& outcome : outcomes) different += outcome + "; ";
-  if (outcomes.size() != 1) return text("the survivors disagree: ", different);
+  if (outcomes.size() != 1) return text("the survivors disagree:", all);
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank == kill.victim) continue;
     auto line = job.next_line(rank, limit);

@@ -10,10 +10,15 @@ DirectPlane::DirectPlane(transport::Space space, const collective::direct::Thres
     : protocol_(std::move(space), thresholds), policy_(protocol_.space().policy), table_version_(table_version) {}
 
 Status DirectPlane::run(const Job& job) {
+  if (over_) return Status(Code::kStopped, "the group was revoked").with_operation(job.number);
   const collective::direct::Call call{job.number, signature_of(job.operation, table_version_), job.deadline};
   protocol_.set_wait_policy(job.may_spin ? policy_ : transport::WaitPolicy::sleeping());
   Status status = collective::direct::run(protocol_, call, job.operation, job.in, job.out);
-  if (status.ok()) completed_.store(job.number, std::memory_order_release);
+  if (status.ok()) {
+    completed_.store(job.number, std::memory_order_release);
+  } else if (status.code() != Code::kMismatch && status.code() != Code::kUnavailable) {
+    over_ = true;
+  }
   return status;
 }
 

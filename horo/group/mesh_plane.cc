@@ -19,6 +19,16 @@ void ensure(std::unique_ptr<std::byte[]>& memory, size_t& capacity, size_t bytes
   capacity = bytes;
 }
 
+/// Whether a result depends on what every member brought, so that having it proves that all members came.
+bool hears_from_all(const collective::Operation& operation) {
+  using collective::Kind;
+  if (operation.kind == Kind::kAllreduce) return operation.count > 0;
+  if (operation.kind == Kind::kAllgather) {
+    return std::find(operation.counts.begin(), operation.counts.end(), 0u) == operation.counts.end();
+  }
+  return operation.kind == Kind::kBarrier;
+}
+
 }  // namespace
 
 MeshPlane::MeshPlane(std::unique_ptr<transport::Mesh> mesh, collective::Shape shape, const collective::Table& table,
@@ -48,25 +58,45 @@ collective::Buffers MeshPlane::buffers(const Job& job, const collective::Plan& p
 }
 
 Status MeshPlane::run(const Job& job) {
+  if (over_) return Status(Code::kStopped, "the group was revoked").with_operation(job.number);
   HORO_ASSIGN(const collective::Plan* plan, plan_for(job.operation));
   algorithm_ = plan->algorithm;
   Staging& staging = staging_[job.number & 1];
   staging.operation = 0;
   const collective::Buffers memory = buffers(job, *plan);
   mesh_->begin(job.number, signature_of(job.operation, table_.version));
-  Status status = executor_.run(*plan, memory, job.deadline);
-  if (!status.ok()) {
-    std::lock_guard lock(mutex_);
-    for (int member : status.lost()) {
-      if (std::find(gone_.begin(), gone_.end(), member) == gone_.end()) gone_.push_back(member);
-    }
-    return status.code() == Code::kPeerLost ? Status(Code::kStopped, status.message()) : status;
-  }
+  HORO_TRY(noting_lost(executor_.run(*plan, memory, job.deadline)));
   staging.result_bytes = job.operation.replicates() ? job.operation.total_bytes() : 0;
   staging.operation = job.number;
   held_.store(job.number, std::memory_order_release);
+  if (!hears_from_all(job.operation)) HORO_TRY(noting_lost(confirm(job.deadline)));
   executor_.deliver(*plan, memory);
   return {};
+}
+
+// Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead (the
+// root of broadcasts, say) would overwrite what it may have to serve. So an operation that does not bring all members
+// together by itself succeeds nowhere before everybody holds what it will deliver: rounds in which member r tells r + 1,
+// r + 2, r + 4, ...
+Status MeshPlane::confirm(Deadline deadline) {
+  const int size = mesh_->size();
+  for (int distance = 1; distance < size; distance *= 2) {
+    const std::byte told{1};
+    std::byte heard{};
+    mesh_->send((mesh_->rank() + distance) % size, {&told, 1});
+    mesh_->receive((mesh_->rank() + size - distance) % size, 1, {.into = &heard});
+    HORO_TRY(mesh_->wait(deadline));
+  }
+  return {};
+}
+
+Status MeshPlane::noting_lost(const Status& status) {
+  std::lock_guard lock(mutex_);
+  for (int member : status.lost()) {
+    if (std::find(gone_.begin(), gone_.end(), member) == gone_.end()) gone_.push_back(member);
+  }
+  over_ |= !status.ok() && status.code() != Code::kMismatch && status.code() != Code::kUnavailable;
+  return status.code() == Code::kPeerLost ? Status(Code::kStopped, status.message()) : status;
 }
 
 void MeshPlane::revoke(const std::vector<int>& gone) {

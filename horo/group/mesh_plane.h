@@ -22,7 +22,8 @@ namespace horo::group {
 using Chooser = std::function<Result<const collective::Algorithm*>(const collective::Operation&)>;
 
 /// Results stay in staging until the next operation but one, so that a member that a loss kept from finishing can be
-/// served: completing operation k + 1 proves that all members completed k.
+/// served: completing operation k + 1 proves that all members completed k. Operations whose result does not prove that all
+/// members came are confirmed by all before anybody delivers.
 class MeshPlane : public Plane {
  public:
   MeshPlane(std::unique_ptr<transport::Mesh> mesh, collective::Shape shape, const collective::Table& table,
@@ -48,6 +49,8 @@ class MeshPlane : public Plane {
   };
   Result<const collective::Plan*> plan_for(const collective::Operation& operation);
   collective::Buffers buffers(const Job& job, const collective::Plan& plan);
+  Status confirm(Deadline deadline);
+  Status noting_lost(const Status& status);
 
   const std::unique_ptr<transport::Mesh> mesh_;
   const collective::Shape shape_;
@@ -62,6 +65,7 @@ class MeshPlane : public Plane {
   std::unique_ptr<std::byte[]> scratch_;
   size_t scratch_capacity_ = 0;
   std::atomic<uint64_t> held_{0};
+  bool over_ = false;  ///< What is retained must stay: a slower member may still need it.
 
   mutable std::mutex mutex_;
   std::vector<int> gone_;

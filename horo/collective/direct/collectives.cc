@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <numeric>
 
 #include "horo/base/text.h"
@@ -181,7 +182,7 @@ Status alltoall_exchanged(const Run& run, const std::vector<uint64_t>& sent, con
     const bool mine = member == run.rank();
     const auto before = std::accumulate(&sent[member * n], &sent[member * n + run.rank()], uint64_t{0}) * run.element();
     const std::byte* all = mine ? run.in : run.protocol.contribution(static_cast<int>(member), longest);
-    if (!mine || run.in != run.out) copy_unless_same(run.out + take.begin[member], all + before, take.bytes[member]);
+    copy_unless_same(run.out + take.begin[member], all + before, take.bytes[member]);
   }
   return {};
 }
@@ -203,8 +204,7 @@ Status alltoall(const Run& run) {
   flow.contributes.assign(n, true);
   auto put = put_at(run, take, piece_bytes(run.protocol, true));
   flow.consume = put;
-  Status status = stream(run, flow);
-  return status.ok() || run.in != run.out ? status : status.with_contents_lost();
+  return stream(run, flow);
 }
 
 kernel::Scaling scaling(const Run& run) {
@@ -256,7 +256,46 @@ Status reduce(const Run& run, std::byte* out) {
   return allreduce(run.protocol, run.call, reduction);
 }
 
+Status dispatch(const Run& run);
+
+/// Elements that this member gives to one of the kinds that only move data.
+uint64_t given(const Run& run) {
+  switch (run.operation.kind) {
+    case Kind::kAllgather:
+    case Kind::kGather:
+      return run.operation.counts[run.rank()];
+    case Kind::kScatter:
+      return run.is_root() ? run.operation.total() : 0;
+    case Kind::kAlltoall:
+      return run.operation.total();
+    default:
+      return 0;  // The others look after it themselves.
+  }
+}
+
+// A result that would land on inputs which are still to be given, or which a failure must leave alone, waits apart until
+// the operation is decided.
+Status dispatch_apart(const Run& run) {
+  const uint64_t bytes = run.operation.result_count(run.protocol.rank()) * run.element();
+  std::unique_ptr<std::byte[]> held(new (std::nothrow) std::byte[bytes]);
+  if (!held) {
+    const Status why(Code::kUnavailable, text("no memory to hold a result of ", bytes_text(bytes)));
+    return run.protocol.refuse(run.call, why);
+  }
+  HORO_TRY(dispatch({run.protocol, run.call, run.operation, run.in, held.get()}));
+  std::memcpy(run.out, held.get(), bytes);
+  return {};
+}
+
+bool overlaps(const Run& run) {
+  const uint64_t in_bytes = given(run) * run.element();
+  const uint64_t out_bytes = run.operation.result_count(run.protocol.rank()) * run.element();
+  std::less<const std::byte*> before;
+  return in_bytes > 0 && out_bytes > 0 && before(run.out, run.in + in_bytes) && before(run.in, run.out + out_bytes);
+}
+
 Status dispatch(const Run& run) {
+  if (overlaps(run)) return dispatch_apart(run);
   switch (run.operation.kind) {
     case Kind::kBarrier:
       return run.protocol.meet(run.call, {});
@@ -289,19 +328,26 @@ bool can_scale_afterwards(const Operation& operation) {
          (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage);
 }
 
+Status scale_and_dispatch(const Run& run) {
+  const Operation& operation = run.operation;
+  if (operation.prescale == 1.0 || !operation.reduces() || can_scale_afterwards(operation)) return dispatch(run);
+  const uint64_t bytes = operation.total_bytes();
+  std::unique_ptr<std::byte[]> scaled(new std::byte[bytes]);
+  kernel::scale(operation.dtype)(scaled.get(), run.in, operation.total(), scaling_before(operation));
+  Operation rest = operation;
+  rest.prescale = 1.0;
+  return dispatch({run.protocol, run.call, rest, scaled.get(), run.out});
+}
+
 }  // namespace
 
 Status run(Protocol& protocol, const Call& call, const Operation& operation, const std::byte* in, std::byte* out) {
   kernel::DefaultFloatMode float_mode;
-  if (operation.prescale == 1.0 || !operation.reduces() || can_scale_afterwards(operation)) {
-    return dispatch({protocol, call, operation, in, out});
-  }
-  const uint64_t bytes = operation.total_bytes();
-  std::unique_ptr<std::byte[]> scaled(new std::byte[bytes]);
-  kernel::scale(operation.dtype)(scaled.get(), in, operation.total(), scaling_before(operation));
-  Operation rest = operation;
-  rest.prescale = 1.0;
-  return dispatch({protocol, call, rest, scaled.get(), out});
+  Status status = scale_and_dispatch({protocol, call, operation, in, out});
+  // Whatever this member has not read it will never read: nobody needs to wait for that. (A wait for this word does not
+  // end with the group, because a result that is decided may still have to be read.)
+  if (!status.ok()) protocol.words(protocol.rank()).taken.word.advance(protocol.count(transport::kMaxSteps));
+  return status;
 }
 
 }  // namespace horo::collective::direct

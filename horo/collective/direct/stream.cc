@@ -115,7 +115,10 @@ Status Stream::take(uint64_t step) {
 // the caller's own buffer, until they have.
 Status Stream::finish() {
   const int rank = protocol_.rank();
-  HORO_TRY(protocol_.advance(call_, words(rank).copied.word, count(kDone)));
+  // Only a contributor's word decides anything; another's may be frozen though everything is there.
+  if (flow_.contributes[static_cast<size_t>(rank)]) {
+    HORO_TRY(protocol_.advance(call_, words(rank).copied.word, count(kDone)));
+  }
   for (int member = 0; member < protocol_.size(); ++member) {
     if (!flow_.contributes[static_cast<size_t>(member)]) continue;
     HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(kDone)));
