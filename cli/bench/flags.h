@@ -1,0 +1,35 @@
+// The flags of `horo bench`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+#include "cli/bench/options.h"
+
+namespace horo::bench {
+
+/// Words as typed; options() reads them.
+struct Flags {
+  std::string op;
+  int ranks = 2;
+  std::string sizes = "4,1K,64K,1M,16M,64M";
+  std::string dtype = "f32";
+  std::string json;
+  std::string peers;
+  int rounds = 5;
+  int hosts = 1;
+  std::string shape;
+  std::string buffers = "ordinary";
+  bool in_place = false;
+  bool out_of_place = false;
+  std::string transport = "auto";
+  double seconds = 0.15;
+  uint64_t seed = 1;
+  bool verbose = false;
+
+  void add_to(CLI::App& command);
+  Result<BenchOptions> options() const;
+};
+
+}  // namespace horo::bench

@@ -1,0 +1,114 @@
+#include "cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/bench/bench.h"
+#include "cli/bench/flags.h"
+#include "cli/bench/rank.h"
+#include "horo/api/horo.h"
+#include "horo/base/build.h"
+#include "horo/base/text.h"
+
+namespace horo::cli {
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kWrongCommandLine = 2;
+
+std::string version_text() {
+  const BuildInfo& build = build_info();
+  std::string line = text("horo ", build.version, " (", build.architecture, ", ", build.compiler);
+  if (!build.build_type.empty()) line += text(", ", build.build_type);
+  if (!build.sanitizers.empty()) line += text(", sanitizers ", build.sanitizers);
+  return line + ")";
+}
+
+int finish(const Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "horo: " << status.to_string() << '\n';
+  return status.code() == Code::kInvalidArgument ? kWrongCommandLine : kFailed;
+}
+
+/// All flags and subcommands that could have been meant.
+std::vector<std::string> names_in(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  return names;
+}
+
+const CLI::App& innermost(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : innermost(*chosen.front());
+}
+
+/// "horo bench: unknown '--dtyp': did you mean '--dtype'?"
+int explain(const CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error) {
+  const CLI::App& command = innermost(app);
+  std::cerr << (&command == &app ? "horo" : "horo " + command.get_name()) << ": " << error.what() << '\n';
+  const std::vector<std::string> names = names_in(command);
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  for (const std::string& word : words) {
+    const std::string flag = word.substr(0, word.find('='));
+    if (std::find(names.begin(), names.end(), flag) != names.end()) continue;
+    const std::string_view nearest = nearest_word(flag, candidates);
+    if (!nearest.empty()) std::cerr << "Did you mean '" << nearest << "' in place of '" << flag << "'?\n";
+  }
+  std::cerr << "Run it with --help for what there is.\n";
+  return kWrongCommandLine;
+}
+
+/// -np 4, as other launchers have it, is --np 4.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  for (std::string& word : words) {
+    if (word == "-np") word = "--np";
+  }
+  return words;
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  CLI::App app("horo: collectives that are fast and survive", "horo");
+  app.set_version_flag("--version", version_text());
+  app.require_subcommand(1);
+
+  bench::Flags bench_flags;
+  CLI::App* bench_command = app.add_subcommand("bench", "Measure a collective, beside other libraries if asked");
+  bench_flags.add_to(*bench_command);
+  bool markdown = false;
+  CLI::App* knobs = app.add_subcommand("knobs", "List the HORO_* variables");
+  knobs->add_flag("--markdown", markdown, "As a table for the documentation");
+  std::string folder;
+  CLI::App* rank = app.add_subcommand("bench-rank", "One rank of horo bench")->group("");
+  rank->add_option("folder", folder)->required();
+
+  const std::vector<std::string> words = words_of(argc, argv);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    return explain(app, words, error);
+  }
+  if (rank->parsed()) return bench::run_bench_rank(folder);
+  if (knobs->parsed()) {
+    std::cout << (markdown ? horo_knobs_markdown() : horo_knobs_help());
+    return 0;
+  }
+  const auto options = bench_flags.options();
+  return finish(options.ok() ? bench::run_bench(*options) : options.status());
+}
+
+}  // namespace horo::cli
