@@ -44,10 +44,11 @@ release: $(STAMPS)/build  ## Build what is measured and shipped (build/release)
 	@[ -f build/release/build.ninja ] || cmake --preset release
 	@cmake --build --preset release --parallel $(JOBS)
 
-# The wheel is built with the flags of the dev preset: its objects come from the compiler cache.
+# The wheel is built with the compiler and flags of the dev preset: its objects come from the compiler cache, which
+# tells compilers apart by name.
 .venv/.installed: $(WHEEL_FILES) | $(STAMPS)/python
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
-	  --force-reinstall -C cmake.build-type=RelWithDebInfo \
+	@CC="$${CC:-cc}" CXX="$${CXX:-c++}" .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --no-build-isolation --no-deps --force-reinstall -C cmake.build-type=RelWithDebInfo \
 	  -C "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" -C cmake.define.HORO_WERROR=ON \
 	  -C build-dir=build/wheel .
 	@touch $@
