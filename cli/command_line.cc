@@ -81,7 +81,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App app("horo: collectives that are fast and survive", "horo");
-  app.set_version_flag("--version", version_text());
+  app.set_version_flag("--version", version_text() + "\n");
   app.require_subcommand(1);
 
   bench::Flags bench_flags;
