@@ -69,6 +69,34 @@ void tell(const std::string& words) {
   if (write(tell_fd, words.data(), words.size()) != static_cast<ssize_t>(words.size())) std::perror("tell");
 }
 
+void tell_log() { dup2(tell_fd, STDERR_FILENO); }
+
+Hold::Hold() {
+  int ends[2];
+  HORO_CHECK(pipe2(ends, O_CLOEXEC) == 0, "no pipe");
+  read_ = ends[0];
+  write_ = ends[1];
+}
+
+Hold::~Hold() {
+  let_go();
+  close(read_);
+}
+
+void Hold::let_go() {
+  if (write_ >= 0) close(std::exchange(write_, -1));
+}
+
+void Hold::take_part() { let_go(); }
+
+bool Hold::wait(Deadline deadline) {
+  pollfd item{read_, POLLIN, 0};
+  int ready = 0;
+  while ((ready = poll(&item, 1, deadline.poll_milliseconds())) < 0 && errno == EINTR) {
+  }
+  return ready > 0;
+}
+
 Result<group::EngineOptions> options_of_rank(int rank, int size, const Environment& environment,
                                              const std::string& store, std::shared_ptr<const net::Key> key) {
   HORO_ASSIGN(Config config, Config::read({group::kKnobs, rendezvous::kKnobs}, environment));

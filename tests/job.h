@@ -56,6 +56,25 @@ class Job {
 /// In a rank: a few words for the test that started it.
 void tell(const std::string& words);
 
+/// In a rank: what it writes to standard error from now on, its log too, is told as well.
+void tell_log();
+
+/// A pipe that nobody writes to: ranks wait for its end, which comes when the test lets go.
+class Hold {
+ public:
+  Hold();
+  ~Hold();
+  /// By the test.
+  void let_go();
+  /// By a rank. False when the deadline came first. A rank that waits without a limit has given up its own end.
+  bool wait(Deadline deadline = Deadline::never());
+  /// By a rank, before anything else.
+  void take_part();
+
+ private:
+  int read_ = -1, write_ = -1;
+};
+
 /// In a rank: starts an engine as the job of the test says.
 Result<group::EngineOptions> options_of_rank(int rank, int size, const Environment& environment,
                                              const std::string& store, std::shared_ptr<const net::Key> key);
