@@ -50,7 +50,7 @@ Status start(const horo_engine_options& options, horo_engine& handle) {
                                             .config = config};
   if (options.log_sink != nullptr) {
     engine_options.log_sink = [sink = options.log_sink, context = options.log_context](horo::LogLevel level,
-                                                                                      std::string_view line) {
+                                                                                       std::string_view line) {
       sink(context, static_cast<int>(level), std::string(line).c_str());
     };
   }
@@ -70,8 +70,9 @@ Status start(const horo_engine_options& options, horo_engine& handle) {
 horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine) {
   return horo::api::guarded([&]() -> Status {
     if (engine == nullptr || options == nullptr || options->struct_size < sizeof(size_t)) {
-      return {Code::kInvalidArgument, "horo_engine_start needs options made with HORO_ENGINE_OPTIONS_INIT and a place "
-                                      "for the engine"};
+      return {Code::kInvalidArgument,
+              "horo_engine_start needs options made with HORO_ENGINE_OPTIONS_INIT and a place "
+              "for the engine"};
     }
     horo_engine_options all = HORO_ENGINE_OPTIONS_INIT;
     std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
@@ -130,7 +131,8 @@ horo_status* horo_memory_register(horo_engine* engine, void* memory, size_t) {
 
 horo_status* horo_memory_unregister(horo_engine* engine, void* memory) {
   return horo::api::guarded([&]() -> Status {
-    if (engine == nullptr || memory == nullptr) return {Code::kInvalidArgument, "horo_memory_unregister: null argument"};
+    if (engine == nullptr || memory == nullptr)
+      return {Code::kInvalidArgument, "horo_memory_unregister: null argument"};
     return {};
   });
 }

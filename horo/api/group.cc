@@ -163,4 +163,6 @@ horo_status* horo_alltoall(horo_group* group, const void* input, void* output, u
   return run_simple(group, operation, input, output);
 }
 
-horo_status* horo_barrier(horo_group* group) { return run_simple(group, make(HORO_BARRIER, HORO_BYTE, 0), nullptr, nullptr); }
+horo_status* horo_barrier(horo_group* group) {
+  return run_simple(group, make(HORO_BARRIER, HORO_BYTE, 0), nullptr, nullptr);
+}

@@ -34,11 +34,11 @@ typedef enum horo_code {
   HORO_INVALID_ARGUMENT = 1, /* fix the call */
   HORO_MISMATCH = 2,         /* the ranks disagree; fix the program; the group stays usable */
   HORO_TIMEOUT = 3,
-  HORO_PEER_LOST = 4,        /* go on with the survivors */
-  HORO_EVICTED = 5,          /* the others went on without this rank */
+  HORO_PEER_LOST = 4, /* go on with the survivors */
+  HORO_EVICTED = 5,   /* the others went on without this rank */
   HORO_UNAUTHENTICATED = 6,
   HORO_INCOMPATIBLE = 7,
-  HORO_UNAVAILABLE = 8,      /* memory, descriptors, a feature of this system */
+  HORO_UNAVAILABLE = 8, /* memory, descriptors, a feature of this system */
   HORO_STOPPED = 9,
   HORO_CORRUPT = 10,
   HORO_FORKED = 11,
@@ -101,7 +101,8 @@ typedef enum horo_reduce_op {
 
 size_t horo_dtype_size(horo_dtype dtype);
 
-/* ---- Engine: this process's place in a job ------------------------------------------------------------------------ */
+/* ---- Engine: this process's place in a job ------------------------------------------------------------------------
+ */
 
 typedef struct horo_engine horo_engine;
 typedef struct horo_group horo_group;
@@ -122,7 +123,8 @@ typedef struct horo_engine_options {
   void* log_context;
 } horo_engine_options;
 
-#define HORO_ENGINE_OPTIONS_INIT {sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL}
+#define HORO_ENGINE_OPTIONS_INIT \
+  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /* Joins the job and waits until all ranks have (at most HORO_TIMEOUT). With nothing set: a job of one rank. */
 horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine);
@@ -144,7 +146,8 @@ size_t horo_engine_members(const horo_engine* engine, int* ranks, size_t capacit
  * changed it. Aligned to a page. */
 horo_status* horo_buffer_allocate(horo_engine* engine, size_t bytes, void** memory);
 void horo_buffer_free(horo_engine* engine, void* memory);
-/* Announces memory that will be used often. Shared memory and sockets need nothing; a fabric with registered memory will. */
+/* Announces memory that will be used often. Shared memory and sockets need nothing; a fabric with registered memory
+ * will. */
 horo_status* horo_memory_register(horo_engine* engine, void* memory, size_t bytes);
 horo_status* horo_memory_unregister(horo_engine* engine, void* memory);
 
@@ -208,7 +211,7 @@ typedef struct horo_operation {
 } horo_operation;
 
 #define HORO_OPERATION_INIT \
-  {sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0}
+  { sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0 }
 
 /* Runs one operation and waits for it. `input` may be `output` (in place). */
 horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output);

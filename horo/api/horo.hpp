@@ -53,10 +53,14 @@ inline void check(horo_status* status) {
 /// The dtype of a C++ element type.
 template <class T>
 constexpr horo_dtype dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return HORO_F32;
-  else if constexpr (std::is_same_v<T, double>) return HORO_F64;
-  else if constexpr (std::is_same_v<T, bool>) return HORO_BOOL;
-  else if constexpr (std::is_same_v<T, std::byte>) return HORO_BYTE;
+  if constexpr (std::is_same_v<T, float>)
+    return HORO_F32;
+  else if constexpr (std::is_same_v<T, double>)
+    return HORO_F64;
+  else if constexpr (std::is_same_v<T, bool>)
+    return HORO_BOOL;
+  else if constexpr (std::is_same_v<T, std::byte>)
+    return HORO_BYTE;
   else {
     static_assert(std::is_integral_v<T>, "pass the dtype of other element types to run()");
     constexpr horo_dtype kSigned[] = {HORO_I8, HORO_I16, HORO_I32, HORO_I64};
@@ -153,7 +157,9 @@ class Engine {
     ranks.resize(horo_engine_members(engine_.get(), ranks.data(), ranks.size()));
     return ranks;
   }
-  Group world() const { return Group(Group::Handle(horo_engine_world(engine_.get()), [](horo_group*) {})); }
+  Group world() const {
+    return Group(Group::Handle(horo_engine_world(engine_.get()), [](horo_group*) {}));
+  }
   Group group(const std::vector<int>& ranks) {
     horo_group* made = nullptr;
     check(horo_group_create(engine_.get(), ranks.data(), ranks.size(), &made));

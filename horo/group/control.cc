@@ -40,7 +40,8 @@ Status Control::start(std::vector<net::Listener> listeners) {
   HORO_TRY(poller_->add(wake_->fd(), net::Interest::kRead, token(Source::kWake, 0)));
   listeners_ = std::move(listeners);
   for (size_t i = 0; i < listeners_.size(); ++i) {
-    HORO_TRY(poller_->add(listeners_[i].fd(), net::Interest::kRead, token(Source::kListener, static_cast<uint32_t>(i))));
+    HORO_TRY(
+        poller_->add(listeners_[i].fd(), net::Interest::kRead, token(Source::kListener, static_cast<uint32_t>(i))));
   }
   HORO_ASSIGN(thread_, Thread::start("horo-control", [this](const std::stop_token& stop) { loop(stop); }));
   return {};
@@ -54,8 +55,8 @@ void Control::stop() {
   thread_.join();
 }
 
-// Closing a socket with unread bytes in it resets the connection, and the peer might never read our goodbye. So each side
-// of a connection is ended in turn: we end ours, and read until the peer has ended its own.
+// Closing a socket with unread bytes in it resets the connection, and the peer might never read our goodbye. So each
+// side of a connection is ended in turn: we end ours, and read until the peer has ended its own.
 void Control::say_goodbye() {
   if (options_.self.memory != nullptr) options_.self.memory->header().life.announce_leaving();
   std::vector<Link*> open;
@@ -160,8 +161,8 @@ void Control::on_listener(size_t index) {
   }
   while (auto stream = listener.take_stream()) {
     std::lock_guard lock(mutex_);
-    const auto key = std::tuple(uint64_t{stream->about.group}, static_cast<int>(stream->about.connector),
-                                stream->about.stream);
+    const auto key =
+        std::tuple(uint64_t{stream->about.group}, static_cast<int>(stream->about.connector), stream->about.stream);
     streams_.insert_or_assign(key, std::move(stream->socket));
     changed_.notify_all();
   }
@@ -242,7 +243,8 @@ void Control::on_channel(Link& link) {
 void Control::update_interest(Link& link) {
   if (link.watched == link.channel.interest()) return;
   link.watched = link.channel.interest();
-  (void)poller_->modify(link.channel.fd(), link.watched, token(Source::kChannel, static_cast<uint32_t>(link.rank))).ok();
+  (void)poller_->modify(link.channel.fd(), link.watched, token(Source::kChannel, static_cast<uint32_t>(link.rank)))
+      .ok();
 }
 
 void Control::on_message(Link& link, const net::Message& message) {
@@ -283,6 +285,9 @@ void Control::on_message(Link& link, const net::Message& message) {
       return on_join(link.rank, message.payload);
     case ControlType::kGroupReady:
       return on_ready(message.payload);
+    case ControlType::kLeaveGroup:
+      departed_[header.group].insert(link.rank);
+      return release_groups();
     case ControlType::kDescriptors:
       break;
   }

@@ -1,6 +1,6 @@
-// The control thread of an engine: it owns the connections to all peers, answers probes, notices who is gone, and drives
-// the agreement about it. It never runs an operation, never takes a lock that is held during one, and never waits for
-// anything but its poller, so it answers whatever the application does.
+// The control thread of an engine: it owns the connections to all peers, answers probes, notices who is gone, and
+// drives the agreement about it. It never runs an operation, never takes a lock that is held during one, and never
+// waits for anything but its poller, so it answers whatever the application does.
 #pragma once
 
 #include <atomic>
@@ -70,12 +70,13 @@ class Control : public GroupHost {
   /// A stream that rank `from` attached for a group.
   Result<net::Socket> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
   void add_group(const std::shared_ptr<Group>& group);
-  void remove_group(const Group& group);
+  /// `release` is called, on the control thread, when no other member uses the group any more either.
+  void remove_group(const Group& group, std::function<void()> release);
 
   // From any thread:
   const Link* link(int rank) const;  ///< Stays valid; only memory and keys may be used by other threads.
   void note_waiting(int rank, Time since);
-  void found_dead(int rank);   ///< Its process is certainly gone.
+  void found_dead(int rank);    ///< Its process is certainly gone.
   void stream_ended(int rank);  ///< Its data stream ended: it is dead, or cut off, or has left; it will show.
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   std::vector<int> members() const;
@@ -119,6 +120,7 @@ class Control : public GroupHost {
   void on_join(int from, std::span<const std::byte> payload);
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(std::span<const std::byte> payload);
+  void release_groups();
   void update_interest(Link& link);
   Status add_link_here(Link link);
   void decided(const rendezvous::output::Decide& decide);
@@ -133,12 +135,18 @@ class Control : public GroupHost {
   std::vector<net::Listener> listeners_;
   rendezvous::Membership membership_;
   rendezvous::Suspicion suspicion_;
-  std::map<int, Time> waits_;          ///< Ranks that some group waits for, and when that was last said.
-  std::vector<int> watched_;           ///< Whom the suspicion watches.
-  std::map<int, Time> fading_;         ///< Ranks that said goodbye or whose stream ended, and when they count as lost.
+  std::map<int, Time> waits_;   ///< Ranks that some group waits for, and when that was last said.
+  std::vector<int> watched_;    ///< Whom the suspicion watches.
+  std::map<int, Time> fading_;  ///< Ranks that said goodbye or whose stream ended, and when they count as lost.
   std::map<uint64_t, std::shared_ptr<Group>> groups_;
   std::map<std::vector<int>, std::vector<Join>> joins_;  ///< Groups that this rank is the first member of.
   uint64_t groups_made_ = 0;
+  struct Retired {
+    std::set<int> others;  ///< Members that may still read what this rank put into the group.
+    std::function<void()> release;
+  };
+  std::map<uint64_t, Retired> retired_;         ///< Groups that ended here.
+  std::map<uint64_t, std::set<int>> departed_;  ///< Who has ended which group.
   std::vector<Serving> serving_;
   std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> partly_served_;
 

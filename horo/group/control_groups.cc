@@ -1,8 +1,8 @@
 // The part of the control thread through which the members of a new group meet.
 //
 // Every member sends what it brings (kJoinGroup) to the first member; when all have, the first one makes up the terms
-// and sends them to all (kGroupReady). Groups of the same ranks that are made one after the other are told apart by their
-// order, which is equal on all members.
+// and sends them to all (kGroupReady). Groups of the same ranks that are made one after the other are told apart by
+// their order, which is equal on all members.
 #include <algorithm>
 #include <future>
 
@@ -58,7 +58,8 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, bool s
     const bool late = deadline.is_never() ? (changed_.wait(lock), false)
                                           : changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout;
     if (late) {
-      return Status(Code::kTimeout, text("not all of ", ranks_text(ranks), " came to make a group in time; every member "
+      return Status(Code::kTimeout, text("not all of ", ranks_text(ranks),
+                                         " came to make a group in time; every member "
                                          "must make it, in the same order"));
     }
   }
@@ -154,7 +155,7 @@ void Control::add_group(const std::shared_ptr<Group>& group) {
   done.get_future().wait();
 }
 
-void Control::remove_group(const Group& group) {
+void Control::remove_group(const Group& group, std::function<void()> release) {
   std::promise<void> done;
   std::shared_ptr<Group> kept;
   post([&] {
@@ -162,11 +163,35 @@ void Control::remove_group(const Group& group) {
       kept = std::move(found->second);
       groups_.erase(found);
       step(rendezvous::input::Closed{group.id()});
+      Retired& retired = retired_[group.id()];
+      retired.release = std::move(release);
+      for (int rank : group.ranks()) {
+        if (rank == options_.self.rank) continue;
+        retired.others.insert(rank);
+        send(rank, ControlType::kLeaveGroup, {}, {.group = group.id()});
+      }
+      release_groups();
     }
     std::erase_if(serving_, [&](const Serving& serving) { return serving.group == group.id(); });
     done.set_value();
   });
   done.get_future().wait();
+}
+
+// What a rank staged for a group may be read until every other member has ended the group too, or is lost.
+void Control::release_groups() {
+  for (auto it = retired_.begin(); it != retired_.end();) {
+    const std::set<int>& departed = departed_[it->first];
+    std::erase_if(it->second.others,
+                  [&](int rank) { return departed.count(rank) > 0 || membership_.lost().contains(rank); });
+    if (!it->second.others.empty()) {
+      ++it;
+      continue;
+    }
+    if (it->second.release) it->second.release();
+    departed_.erase(it->first);
+    it = retired_.erase(it);
+  }
 }
 
 }  // namespace horo::group

@@ -43,11 +43,12 @@ void Control::tick(Time now) {
 void Control::lose(int rank, LossReason reason) {
   fading_.erase(rank);
   step(input::Lost{{rank, reason}});
+  release_groups();
 }
 
-// A rank that leaves has completed its operations, but what it sent may still be on its way to those who have not. So it
-// counts as lost when somebody misses it (found_dead, stream_ended), or after a while. A rank whose stream ended gets as
-// long to say goodbye or to show that it was killed.
+// A rank that leaves has completed its operations, but what it sent may still be on its way to those who have not. So
+// it counts as lost when somebody misses it (found_dead, stream_ended), or after a while. A rank whose stream ended
+// gets as long to say goodbye or to show that it was killed.
 void Control::fade(int rank) {
   if (!membership_.lost().contains(rank)) fading_.try_emplace(rank, Clock::now() + kFadeLimit);
 }
@@ -126,7 +127,8 @@ void Control::serve_more() {
     while (!done && link->second->channel.queued() < 2 * kServePiece) {
       const size_t bytes = std::min(kServePiece, result.size() - it->offset);
       done = it->offset + bytes == result.size();
-      send(it->to, ControlType::kServe, result.subspan(it->offset, bytes), {it->group, it->operation, it->offset, done});
+      send(it->to, ControlType::kServe, result.subspan(it->offset, bytes),
+           {it->group, it->operation, it->offset, done});
       it->offset += bytes;
     }
     if (!done) return;  // The channel's readiness brings us back.
@@ -146,7 +148,8 @@ void Control::watch(const rendezvous::watch::Input& input) {
                    },
                    [&](const Recover& recover) { log_.warning("rank ", recover.rank, " answers again"); },
                    [&](const Evict& evict) {
-                     log_.error("rank ", evict.rank, " has not answered for ", seconds(evict.silent), " s and is evicted");
+                     log_.error("rank ", evict.rank, " has not answered for ", seconds(evict.silent),
+                                " s and is evicted");
                      lose(evict.rank, LossReason::kFrozen);
                    },
                },

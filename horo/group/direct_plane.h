@@ -30,8 +30,8 @@ class DirectPlane : public Plane {
   const transport::WaitPolicy policy_;
   const uint8_t table_version_;
   std::atomic<uint64_t> completed_{0};
-  /// After a meeting that not everybody came to, this member must not arrive again: a slower one may still be reading what
-  /// was brought to the meeting before, in the place that the next arrival would overwrite.
+  /// After a meeting that not everybody came to, this member must not arrive again: a slower one may still be reading
+  /// what was brought to the meeting before, in the place that the next arrival would overwrite.
   bool over_ = false;
 };
 

@@ -12,13 +12,14 @@ namespace horo::group {
 namespace {
 
 Status check_ranks(const std::vector<int>& ranks, int self, int size) {
-  const bool sorted = std::is_sorted(ranks.begin(), ranks.end()) &&
-                      std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
+  const bool sorted =
+      std::is_sorted(ranks.begin(), ranks.end()) && std::adjacent_find(ranks.begin(), ranks.end()) == ranks.end();
   if (ranks.empty() || !sorted || ranks.front() < 0 || ranks.back() >= size) {
     return {Code::kInvalidArgument, text("a group needs different ranks in rising order between 0 and ", size - 1)};
   }
   if (!std::binary_search(ranks.begin(), ranks.end(), self)) {
-    return {Code::kInvalidArgument, text("rank ", self, " makes a group that it is not a member of: ", ranks_text(ranks))};
+    return {Code::kInvalidArgument,
+            text("rank ", self, " makes a group that it is not a member of: ", ranks_text(ranks))};
   }
   return {};
 }
@@ -35,7 +36,7 @@ Engine::~Engine() {
   if (control_ && control_->forked()) {
     // The threads are the parent's. Nothing here may be touched, least of all joined.
     (void)control_.release();
-    for (auto& group : groups_) (void)new std::shared_ptr<Group>(std::move(group));
+    (void)new std::vector<Holding>(std::move(groups_));
     (void)new std::shared_ptr<Group>(std::move(world_));
     return;
   }
@@ -95,19 +96,25 @@ Status Engine::join() {
 Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
 
 void Engine::shutdown() {
-  std::vector<std::shared_ptr<Group>> groups;
+  std::vector<Holding> groups;
   {
     std::lock_guard lock(mutex_);
     if (ended_) return;
     ended_ = true;
     groups.swap(groups_);
   }
-  for (auto& group : groups) group->stop(shutdown_status());
-  if (control_) {
-    for (auto& group : groups) control_->remove_group(*group);
-    control_->stop();
-    untrack_fork(*control_);
-  }
+  for (Holding& holding : groups) holding.group->stop(shutdown_status());
+  if (!control_) return;
+  for (Holding& holding : groups) retire(std::move(holding));
+  control_->stop();
+  untrack_fork(*control_);
+}
+
+void Engine::retire(Holding holding) {
+  control_->remove_group(*holding.group, [this, area = holding.area, page = holding.page] {
+    if (area != nullptr) memory_->free(area);
+    if (page) memory_->free_page(*page);
+  });
 }
 
 Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
@@ -129,45 +136,63 @@ void Engine::free(std::byte* memory) {
 Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& ranks, Deadline deadline) {
   if (control_->forked()) return Status(Code::kForked, "a forked child cannot make groups");
   HORO_TRY(check_ranks(ranks, options_.rank, options_.size));
-  GroupTerms terms;
-  std::span<std::byte> area;
-  std::unique_ptr<Plane> plane;
   if (ranks.size() == 1) {
-    terms.id = (uint64_t{static_cast<uint32_t>(options_.rank)} << 16 | 0xFFFF) ^ ++solo_groups_;
-    plane = std::make_unique<SoloPlane>();
-  } else {
-    const bool shares = memory_ != nullptr && std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-                          return rank == options_.rank || control_->link(rank)->memory.has_value();
-                        });
-    if (shares) {
-      HORO_ASSIGN(area, memory_->take_area(staging_bytes()));
-    }
-    HORO_ASSIGN(terms, control_->agree_on_group(ranks, shares, shares ? memory_->offset(area.data()) : 0, deadline));
-    HORO_ASSIGN(plane, make_plane(ranks, terms, area, timeout().earlier(deadline)));
+    const uint64_t id = (uint64_t{static_cast<uint32_t>(options_.rank)} << 16 | 0xFFFF) ^ ++solo_groups_;
+    return add_group(id, ranks, std::make_unique<SoloPlane>(), nullptr, {});
   }
+  const bool shares = memory_ != nullptr && std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+                        return rank == options_.rank || control_->link(rank)->memory.has_value();
+                      });
+  std::span<std::byte> area;
+  if (shares) {
+    HORO_ASSIGN(area, memory_->take_area(staging_bytes()));
+  }
+  auto terms = control_->agree_on_group(ranks, shares, shares ? memory_->offset(area.data()) : 0, deadline);
+  if (!terms.ok()) {
+    if (shares) memory_->free(area.data());
+    return terms.status();
+  }
+  auto watcher = make_watcher(ranks, terms->shares_memory);
+  auto plane = terms->shares_memory ? make_direct_plane(ranks, *terms, area, *watcher)
+                                    : make_mesh_plane(ranks, *terms, *watcher, timeout().earlier(deadline));
+  if (!plane.ok()) return plane.status();
+  Holding holding;
+  if (shares) holding.area = area.data();
+  if (terms->shares_memory && ranks.front() == options_.rank) holding.page = terms->page;
+  return add_group(terms->id, ranks, std::move(*plane), std::move(watcher), holding);
+}
+
+Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<int>& ranks,
+                                                 std::unique_ptr<Plane> plane,
+                                                 std::unique_ptr<transport::Watcher> watcher, Holding holding) {
   GroupOptions group_options;
-  group_options.id = terms.id;
+  group_options.id = id;
   group_options.ranks = ranks;
   group_options.member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
   group_options.shape = shape_of(ranks);
   group_options.settle_limit = options_.config.get(kTimeout);
-  auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), *control_, log_);
-  log_.info("group ", terms.id, " of ", ranks_text(ranks), " over ", group->transport_name());
+  auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
+  log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());
   control_->add_group(group);
+  holding.group = group;
   std::lock_guard lock(mutex_);
   if (ended_) return shutdown_status();
-  groups_.push_back(group);
+  groups_.push_back(std::move(holding));
   return group;
 }
 
 void Engine::remove_group(const std::shared_ptr<Group>& group) {
+  Holding holding;
   {
     std::lock_guard lock(mutex_);
-    if (std::erase(groups_, group) == 0) return;
+    auto found = std::find_if(groups_.begin(), groups_.end(), [&](const Holding& one) { return one.group == group; });
+    if (found == groups_.end()) return;
+    holding = std::move(*found);
+    groups_.erase(found);
   }
   if (control_->forked()) return;
   group->stop(Status(Code::kStopped, "the group was destroyed"));
-  control_->remove_group(*group);
+  retire(std::move(holding));
 }
 
 }  // namespace horo::group

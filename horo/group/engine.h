@@ -21,8 +21,8 @@ struct EngineOptions {
   int rank = 0;
   int size = 1;
   std::string job = "horo";
-  std::shared_ptr<const net::Key> key;         ///< Null: the job has none, and everything stays on loopback.
-  std::shared_ptr<rendezvous::Store> store;    ///< Where ranks find each other; not needed for one rank.
+  std::shared_ptr<const net::Key> key;       ///< Null: the job has none, and everything stays on loopback.
+  std::shared_ptr<rendezvous::Store> store;  ///< Where ranks find each other; not needed for one rank.
   Config config;
   Log::Sink log_sink;
 };
@@ -59,16 +59,25 @@ class Engine {
   void shutdown();
 
  private:
+  /// What a group uses of this rank's memory, given back when no member uses it any more.
+  struct Holding {
+    std::shared_ptr<Group> group;
+    std::byte* area = nullptr;
+    std::optional<uint64_t> page;
+  };
+
   explicit Engine(EngineOptions options);
   Status join();
   Status open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine);
   Status meet_peers(const PeerAddress& mine);
-  Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                            std::span<std::byte> area, Deadline deadline);
   Result<std::unique_ptr<Plane>> make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                   std::span<std::byte> area);
+                                                   std::span<std::byte> area, transport::Watcher& watcher);
   Result<std::unique_ptr<Plane>> make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                 Deadline deadline);
+                                                 transport::Watcher& watcher, Deadline deadline);
+  std::unique_ptr<transport::Watcher> make_watcher(const std::vector<int>& ranks, bool shares_memory);
+  Result<std::shared_ptr<Group>> add_group(uint64_t id, const std::vector<int>& ranks, std::unique_ptr<Plane> plane,
+                                           std::unique_ptr<transport::Watcher> watcher, Holding holding);
+  void retire(Holding holding);
   collective::Shape shape_of(const std::vector<int>& ranks) const;
   transport::WaitPolicy wait_policy() const;
   uint64_t staging_bytes() const;
@@ -84,8 +93,7 @@ class Engine {
   collective::Table table_;
   std::unique_ptr<Control> control_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Group>> groups_;
-  std::vector<std::unique_ptr<transport::Watcher>> watchers_;
+  std::vector<Holding> groups_;
   std::map<std::byte*, std::unique_ptr<std::byte[]>> plain_buffers_;  ///< Without shared memory.
   std::shared_ptr<Group> world_;
   uint64_t solo_groups_ = 0;

@@ -64,11 +64,12 @@ Status Engine::open_listeners(std::vector<net::Listener>& listeners, PeerAddress
 
 Status Engine::meet_peers(const PeerAddress& mine) {
   auto host = rendezvous::find_host_id(System(), options_.config.get(rendezvous::kHostId));
-  rendezvous::PeerCard card = rendezvous::local_card(options_.rank, options_.size,
-                                                     host.ok() ? *host : rendezvous::lonely_host_id());
+  rendezvous::PeerCard card =
+      rendezvous::local_card(options_.rank, options_.size, host.ok() ? *host : rendezvous::lonely_host_id());
   std::vector<rendezvous::PeerCard> cards{card};
   if (options_.size > 1) {
-    if (!options_.store) return {Code::kInvalidArgument, "a job of several ranks needs a store to meet at (HORO_STORE)"};
+    if (!options_.store)
+      return {Code::kInvalidArgument, "a job of several ranks needs a store to meet at (HORO_STORE)"};
     cards[0].addresses = {mine.tcp.to_string()};
     if (mine.local.is_unix()) cards[0].addresses.push_back(mine.local.to_string());
     HORO_ASSIGN(cards, rendezvous::exchange_cards(*options_.store, options_.job, cards[0], timeout()));

@@ -43,7 +43,7 @@ class GroupWatcher : public transport::Watcher {
 
 uint64_t Engine::staging_bytes() const {
   const collective::direct::Thresholds thresholds;
-  return options_.config.get(kStaging) + 2 * thresholds.slot_bytes;
+  return options_.config.get(kStaging) + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
 }
 
 // Spinning helps only where every rank of the host has a core of its own.
@@ -65,13 +65,13 @@ collective::Shape Engine::shape_of(const std::vector<int>& ranks) const {
   return collective::Shape(std::move(host_of));
 }
 
-Result<std::unique_ptr<Plane>> Engine::make_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                  std::span<std::byte> area, Deadline deadline) {
-  return terms.shares_memory ? make_direct_plane(ranks, terms, area) : make_mesh_plane(ranks, terms, deadline);
+std::unique_ptr<transport::Watcher> Engine::make_watcher(const std::vector<int>& ranks, bool shares_memory) {
+  using OnEnd = GroupWatcher::OnEnd;
+  return std::make_unique<GroupWatcher>(*control_, ranks, shares_memory ? OnEnd::kIsDead : OnEnd::kMayHaveLeft);
 }
 
 Result<std::unique_ptr<Plane>> Engine::make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                         std::span<std::byte> area) {
+                                                         std::span<std::byte> area, transport::Watcher& watcher) {
   const auto size = static_cast<int>(ranks.size());
   transport::Space space;
   space.transport_name = "shm";
@@ -106,21 +106,19 @@ Result<std::unique_ptr<Plane>> Engine::make_direct_plane(const std::vector<int>&
     return Status(Code::kCorrupt, text("rank ", ranks.front(), " announced a control page outside its region"));
   }
   space.page = transport::ControlPage(region.data() + terms.page, size);
-  auto watcher = std::make_unique<GroupWatcher>(*control_, ranks, GroupWatcher::OnEnd::kIsDead);
-  space.watcher = watcher.get();
-  std::lock_guard lock(mutex_);
-  watchers_.push_back(std::move(watcher));
+  space.watcher = &watcher;
   return std::unique_ptr<Plane>(
       std::make_unique<DirectPlane>(std::move(space), collective::direct::Thresholds{}, table_.version));
 }
 
 // The higher rank of a pair opens its streams.
 Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                       Deadline deadline) {
+                                                       transport::Watcher& watcher, Deadline deadline) {
   const Config& config = options_.config;
   const auto streams = static_cast<uint32_t>(config.get(kStreams));
   std::vector<std::vector<net::Socket>> sockets(ranks.size());
-  transport::tcp::Seat seat{.size = static_cast<int>(ranks.size()), .epoch = 0, .group = static_cast<uint32_t>(terms.id)};
+  transport::tcp::Seat seat{
+      .size = static_cast<int>(ranks.size()), .epoch = 0, .group = static_cast<uint32_t>(terms.id)};
   for (size_t member = 0; member < ranks.size(); ++member) {
     const int rank = ranks[member];
     if (rank == options_.rank) seat.rank = static_cast<int>(member);
@@ -138,19 +136,16 @@ Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& r
       }
     }
   }
-  auto watcher = std::make_unique<GroupWatcher>(*control_, ranks, GroupWatcher::OnEnd::kMayHaveLeft);
   transport::tcp::MeshOptions mesh_options;
   mesh_options.checksum = config.get(kChecksum);
   mesh_options.policy = wait_policy();
-  mesh_options.watcher = watcher.get();
+  mesh_options.watcher = &watcher;
   HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(sockets), mesh_options));
   collective::Shape shape = shape_of(ranks);
   HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(config.get(kAlgorithm)));
   Chooser chooser = [shape, table = table_, forced](const collective::Operation& operation) {
     return collective::select(operation, shape, table, forced);
   };
-  std::lock_guard lock(mutex_);
-  watchers_.push_back(std::move(watcher));
   return std::unique_ptr<Plane>(
       std::make_unique<MeshPlane>(std::move(mesh), std::move(shape), table_, std::move(chooser)));
 }

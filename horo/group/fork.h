@@ -1,9 +1,9 @@
 // What happens in a child that is forked off a process with engines.
 //
-// The child has none of the engine's threads, and must not keep its sockets open: with a forked data-loading worker alive,
-// the death of a rank would show no end of file for as long as the worker lives. So a handler closes all of horo's
-// descriptors in the child and marks its engines, which refuse every call from then on and do nothing when they are
-// destroyed. Internal mappings are not inherited (MADV_DONTFORK).
+// The child has none of the engine's threads, and must not keep its sockets open: with a forked data-loading worker
+// alive, the death of a rank would show no end of file for as long as the worker lives. So a handler closes all of
+// horo's descriptors in the child and marks its engines, which refuse every call from then on and do nothing when they
+// are destroyed. Internal mappings are not inherited (MADV_DONTFORK).
 #pragma once
 
 namespace horo::group {

@@ -9,8 +9,9 @@ namespace horo::group {
 
 using rendezvous::Loss;
 
-Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, GroupHost& host, Log& log)
-    : options_(std::move(options)), plane_(std::move(plane)), host_(host), log_(log) {}
+Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr<transport::Watcher> watcher,
+             GroupHost& host, Log& log)
+    : options_(std::move(options)), watcher_(std::move(watcher)), plane_(std::move(plane)), host_(host), log_(log) {}
 
 Group::~Group() {
   stop(Status(Code::kStopped, "the group has ended"));
@@ -98,8 +99,9 @@ void Group::stop(const Status& why) {
 
 Status Group::check(const collective::Operation& operation, const std::byte* in, const std::byte* out) const {
   if (host_.forked()) {
-    return {Code::kForked, "this process was forked from a rank; only the rank itself can call horo (start workers with "
-                           "spawn, or do not use horo in them)"};
+    return {Code::kForked,
+            "this process was forked from a rank; only the rank itself can call horo (start workers with "
+            "spawn, or do not use horo in them)"};
   }
   HORO_TRY(collective::validate(operation, options_.shape, options_.member));
   const bool needs_out = operation.result_count(options_.member) > 0;
@@ -172,7 +174,8 @@ Status Group::settle(const Job& job, const Status& cause) {
       return {};
     }
     if (changed_.wait_until(lock, limit.at()) == std::cv_status::timeout) {
-      return Status(Code::kTimeout, text("the survivors of the group did not agree about operation ", job.number, " in time"))
+      return Status(Code::kTimeout,
+                    text("the survivors of the group did not agree about operation ", job.number, " in time"))
           .with_operation(job.number);
     }
   }
@@ -205,11 +208,11 @@ Status Group::failure(const Job& job, const Status& cause) const {
   }
   if (lost.empty()) return finish(cause);
   const std::vector<int> ranks(lost.begin(), lost.end());
-  return finish(Status(Code::kPeerLost, text("operation ", job.number, " (", transport::name(job.operation.kind),
-                                             ") failed: ", ranks_text(ranks), ranks.size() == 1 ? " is" : " are",
-                                             " gone", reasons,
-                                             "; go on in a group of the survivors, or restart the job"))
-                    .with_lost(ranks));
+  return finish(
+      Status(Code::kPeerLost, text("operation ", job.number, " (", transport::name(job.operation.kind),
+                                   ") failed: ", ranks_text(ranks), ranks.size() == 1 ? " is" : " are", " gone",
+                                   reasons, "; go on in a group of the survivors, or restart the job"))
+          .with_lost(ranks));
 }
 
 void Group::answer_revocation() {

@@ -18,6 +18,7 @@
 #include "horo/group/plane.h"
 #include "horo/group/request.h"
 #include "horo/rendezvous/membership.h"
+#include "horo/transport/space.h"
 
 namespace horo::group {
 
@@ -48,16 +49,19 @@ struct GroupOptions {
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
-/// thread. Everything else runs, one at a time and in order, on the group's own thread, which is started when it is first
-/// needed and sleeps when there is nothing to do. revoke(), decide() and serve-related calls come from the control thread
-/// and never wait for an operation.
+/// thread. Everything else runs, one at a time and in order, on the group's own thread, which is started when it is
+/// first needed and sleeps when there is nothing to do. revoke(), decide() and serve-related calls come from the
+/// control thread and never wait for an operation.
 ///
-/// Failure. When a member is lost the plane is revoked; the operation under way ends; the group reports how far it came.
-/// A plane that decides alone fails the operation at once. Otherwise the group waits for the decision of the survivors: an
-/// operation that any of them completed succeeds here too. Afterwards every operation fails with the same status.
+/// Failure. When a member is lost the plane is revoked; the operation under way ends; the group reports how far it
+/// came. A plane that decides alone fails the operation at once. Otherwise the group waits for the decision of the
+/// survivors: an operation that any of them completed succeeds here too. Afterwards every operation fails with the same
+/// status.
 class Group {
  public:
-  Group(GroupOptions options, std::unique_ptr<Plane> plane, GroupHost& host, Log& log);
+  /// `watcher` is what the plane was given; may be null.
+  Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr<transport::Watcher> watcher,
+        GroupHost& host, Log& log);
   ~Group();
 
   uint64_t id() const { return options_.id; }
@@ -102,15 +106,16 @@ class Group {
   void work(const std::stop_token& stop);
 
   const GroupOptions options_;
+  const std::unique_ptr<transport::Watcher> watcher_;  ///< Outlives the plane.
   const std::unique_ptr<Plane> plane_;
   GroupHost& host_;
   Log& log_;
 
   /// The execution token: true while somebody executes an operation.
   std::atomic<bool> token_{false};
-  std::atomic<uint64_t> queued_{0};     ///< Size of queue_, to be read without the lock.
-  std::atomic<uint64_t> number_{0};     ///< Of the operation that runs or ran last. Written under the token.
-  std::atomic<uint64_t> completed_{0};  ///< Of the last that succeeded.
+  std::atomic<uint64_t> queued_{0};       ///< Size of queue_, to be read without the lock.
+  std::atomic<uint64_t> number_{0};       ///< Of the operation that runs or ran last. Written under the token.
+  std::atomic<uint64_t> completed_{0};    ///< Of the last that succeeded.
   std::atomic<bool> must_answer_{false};  ///< A revocation waits for this group's report.
 
   mutable std::mutex mutex_;

@@ -25,10 +25,11 @@ inline constexpr ChoiceKnob kTransport{
      .fallback = "auto",
      .help = "How ranks of one host reach each other: shared memory where possible, or sockets always.",
      .choices = "auto|shm|tcp"}};
-inline constexpr IntegerKnob kStreams{
-    {.name = "HORO_STREAMS", .fallback = "2", .help = "Connections per pair of ranks that do not share memory.",
-     .minimum = 1,
-     .maximum = 16}};
+inline constexpr IntegerKnob kStreams{{.name = "HORO_STREAMS",
+                                       .fallback = "2",
+                                       .help = "Connections per pair of ranks that do not share memory.",
+                                       .minimum = 1,
+                                       .maximum = 16}};
 inline constexpr BoolKnob kChecksum{
     {.name = "HORO_CHECKSUM", .fallback = "1", .help = "Whether bytes between hosts carry a checksum (CRC-32C)."}};
 inline constexpr TextKnob kAlgorithm{
@@ -38,17 +39,16 @@ inline constexpr BoolKnob kDeterministic{
     {.name = "HORO_DETERMINISTIC",
      .fallback = "1",
      .help = "Whether the order of a float sum depends on the members alone, never on sizes (0 allows the ring)."}};
-inline constexpr TextKnob kInterface{
-    {.name = "HORO_INTERFACE",
-     .legacy = "HOROVOD_GLOO_IFACE",
-     .help = "Network interface or address that other hosts reach this one at."}};
+inline constexpr TextKnob kInterface{{.name = "HORO_INTERFACE",
+                                      .legacy = "HOROVOD_GLOO_IFACE",
+                                      .help = "Network interface or address that other hosts reach this one at."}};
 inline constexpr ChoiceKnob kLogLevel{{.name = "HORO_LOG_LEVEL",
                                        .legacy = "HOROVOD_LOG_LEVEL",
                                        .fallback = "warning",
                                        .help = "Least level of messages that are shown.",
                                        .choices = "trace|debug|info|warning|warn|error|fatal|off"}};
 
-inline constexpr const Knob* kKnobs[] = {&kStaging,   &kTimeout,       &kFreezeTimeout, &kTransport, &kStreams,
-                                         &kChecksum,  &kAlgorithm,     &kDeterministic, &kInterface, &kLogLevel};
+inline constexpr const Knob* kKnobs[] = {&kStaging,  &kTimeout,   &kFreezeTimeout, &kTransport, &kStreams,
+                                         &kChecksum, &kAlgorithm, &kDeterministic, &kInterface, &kLogLevel};
 
 }  // namespace horo::group

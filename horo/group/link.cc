@@ -41,7 +41,8 @@ Status pass_memory(net::Channel& channel, const Memory& memory, Deadline deadlin
 Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
   HORO_ASSIGN(net::Message message, channel.receive(deadline));
   if (message.header.type != static_cast<uint8_t>(ControlType::kDescriptors)) {
-    return Status(Code::kCorrupt, text("expected a peer's shared memory, got a frame of type ", int{message.header.type}));
+    return Status(Code::kCorrupt,
+                  text("expected a peer's shared memory, got a frame of type ", int{message.header.type}));
   }
   net::Reader about(message.payload, "a peer's shared memory");
   const uint64_t segment_bytes = about.u64();
@@ -88,8 +89,8 @@ Result<Link> connect_link(const Self& self, const PeerAddress& mine, const PeerA
     HORO_ASSIGN(net::Socket socket, net::Socket::connect(to, deadline));
     const net::Identity identity{self.job, net::Purpose::kControl, 0, static_cast<net::Member>(self.rank),
                                  static_cast<net::Member>(peer.rank)};
-    HORO_ASSIGN(net::Channel channel, net::Channel::connect(self.tls, std::move(socket), *self.key, identity,
-                                                            self.channel_options()));
+    HORO_ASSIGN(net::Channel channel,
+                net::Channel::connect(self.tls, std::move(socket), *self.key, identity, self.channel_options()));
     HORO_TRY(channel.handshake(deadline));
     std::optional<PeerMemory> memory;
     if (shares) {

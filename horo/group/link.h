@@ -19,15 +19,16 @@ namespace horo::group {
 
 /// Types of frames on control channels. The values travel on the wire.
 enum class ControlType : uint8_t {
-  kDescriptors = 1,   ///< Descriptors follow on the socket: segment, control region, process.
-  kMembership = 2,    ///< rendezvous::Message
-  kProbe = 3,         ///< "Does your progress thread run?"
+  kDescriptors = 1,  ///< Descriptors follow on the socket: segment, control region, process.
+  kMembership = 2,   ///< rendezvous::Message
+  kProbe = 3,        ///< "Does your progress thread run?"
   kProbeAnswer = 4,
-  kGoodbye = 5,       ///< The sender leaves in order.
-  kAbandon = 6,       ///< The sender gives up a group; the payload says why.
-  kServe = 7,         ///< A piece of a retained result, for a member that lacks it.
-  kJoinGroup = 8,     ///< To the first member of a new group.
-  kGroupReady = 9,    ///< From the first member, when all have joined.
+  kGoodbye = 5,      ///< The sender leaves in order.
+  kAbandon = 6,      ///< The sender gives up a group; the payload says why.
+  kServe = 7,        ///< A piece of a retained result, for a member that lacks it.
+  kJoinGroup = 8,    ///< To the first member of a new group.
+  kGroupReady = 9,   ///< From the first member, when all have joined.
+  kLeaveGroup = 10,  ///< The sender has ended a group and reads nothing of it any more.
 };
 
 /// What a peer on the same host has passed to us.
@@ -51,7 +52,7 @@ struct Link {
 /// Where a rank is and how it is reached.
 struct PeerAddress {
   int rank = 0;
-  std::string host;    ///< Equal for ranks that may share memory.
+  std::string host;  ///< Equal for ranks that may share memory.
   net::Address tcp;
   net::Address local;  ///< Unix socket; none when the rank shares no memory.
   std::string description;

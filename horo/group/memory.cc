@@ -34,7 +34,8 @@ Result<uint64_t> Ranges::take(uint64_t bytes) {
     at = begin + size;
   }
   if (end_ - at < bytes) {
-    return Status(Code::kUnavailable, text("no room for ", bytes_text(bytes), " in shared memory; free buffers or groups"));
+    return Status(Code::kUnavailable,
+                  text("no room for ", bytes_text(bytes), " in shared memory; free buffers or groups"));
   }
   taken_[at] = bytes;
   return at;

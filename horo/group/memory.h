@@ -57,9 +57,7 @@ class Memory {
   void free(std::byte* memory);
   /// Makes the first `bytes` of an area real.
   Status commit(std::span<std::byte> area, uint64_t bytes, uint64_t already) const;
-  uint64_t offset(const std::byte* memory) const {
-    return static_cast<uint64_t>(memory - segment_.memory().data());
-  }
+  uint64_t offset(const std::byte* memory) const { return static_cast<uint64_t>(memory - segment_.memory().data()); }
 
   /// A zeroed control page for a group led by this rank.
   Result<uint64_t> take_page(int members);

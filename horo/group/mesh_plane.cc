@@ -74,10 +74,10 @@ Status MeshPlane::run(const Job& job) {
   return {};
 }
 
-// Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead (the
-// root of broadcasts, say) would overwrite what it may have to serve. So an operation that does not bring all members
-// together by itself succeeds nowhere before everybody holds what it will deliver: rounds in which member r tells r + 1,
-// r + 2, r + 4, ...
+// Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead
+// (the root of broadcasts, say) would overwrite what it may have to serve. So an operation that does not bring all
+// members together by itself succeeds nowhere before everybody holds what it will deliver: rounds in which member r
+// tells r + 1, r + 2, r + 4, ...
 Status MeshPlane::confirm(Deadline deadline) {
   const int size = mesh_->size();
   for (int distance = 1; distance < size; distance *= 2) {
@@ -125,8 +125,8 @@ Status MeshPlane::accept(const Job& job, std::span<const std::byte> served) {
   const collective::Buffers memory = buffers(job, *plan);
   if (held() < job.number) {
     if (served.size() != job.operation.total_bytes()) {
-      return Status(Code::kCorrupt, text("operation ", job.number, " was served with ", served.size(), " bytes instead of ",
-                                         job.operation.total_bytes()))
+      return Status(Code::kCorrupt, text("operation ", job.number, " was served with ", served.size(),
+                                         " bytes instead of ", job.operation.total_bytes()))
           .with_operation(job.number);
     }
     if (!served.empty()) std::memcpy(memory.work, served.data(), served.size());

@@ -22,8 +22,8 @@ namespace horo::group {
 using Chooser = std::function<Result<const collective::Algorithm*>(const collective::Operation&)>;
 
 /// Results stay in staging until the next operation but one, so that a member that a loss kept from finishing can be
-/// served: completing operation k + 1 proves that all members completed k. Operations whose result does not prove that all
-/// members came are confirmed by all before anybody delivers.
+/// served: completing operation k + 1 proves that all members completed k. Operations whose result does not prove that
+/// all members came are confirmed by all before anybody delivers.
 class MeshPlane : public Plane {
  public:
   MeshPlane(std::unique_ptr<transport::Mesh> mesh, collective::Shape shape, const collective::Table& table,

@@ -13,8 +13,9 @@ void mix(uint64_t& hash, uint64_t word) { hash = (hash ^ word) * 0x100000001B3; 
 
 transport::Signature signature_of(const collective::Operation& operation, uint8_t table_version) {
   using collective::Kind;
-  transport::Signature signature{operation.kind, operation.dtype, operation.op, table_version,
-                                 static_cast<uint32_t>(operation.root), operation.count};
+  transport::Signature signature{
+      operation.kind, operation.dtype, operation.op, table_version, static_cast<uint32_t>(operation.root),
+      operation.count};
   if (!operation.reduces()) signature.op = ReduceOp::kSum;
   uint64_t hash = 0xCBF29CE484222325;
   // An alltoall's counts differ between members; they are compared pair by pair when the members have met.

@@ -17,7 +17,8 @@ Status SoloPlane::run(const Job& job) {
   }
   kernel::DefaultFloatMode float_mode;
   const std::byte* from = job.in;
-  for (const kernel::Scaling& scaling : {collective::scaling_before(operation), collective::scaling_after(operation, 1)}) {
+  for (const kernel::Scaling& scaling :
+       {collective::scaling_before(operation), collective::scaling_after(operation, 1)}) {
     if (scaling.none()) continue;
     kernel::scale(operation.dtype)(job.out, from, count, scaling);
     from = job.out;

@@ -24,8 +24,8 @@ struct Placement {
 
 /// The wires of one group, used by one thread at a time (the holder of the group's execution token).
 ///
-/// Per peer and direction, messages arrive in the order in which they were posted, and the n-th message posted to a peer
-/// meets the n-th receive posted for it there. Posting never blocks and never fails; wait() moves the bytes.
+/// Per peer and direction, messages arrive in the order in which they were posted, and the n-th message posted to a
+/// peer meets the n-th receive posted for it there. Posting never blocks and never fails; wait() moves the bytes.
 /// Posted memory must stay valid and unchanged until wait() returns, whatever it returns.
 class Mesh {
  public:

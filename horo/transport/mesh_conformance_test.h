@@ -91,8 +91,8 @@ TYPED_TEST_SUITE_P(MeshConformance);
 TYPED_TEST_P(MeshConformance, EverySizeArrivesIntactBothWays) {
   TypeParam wires(2);
   uint64_t number = 0;
-  for (size_t size : {0, 1, 3, 4, 63, 64, 65, 511, 512, 513, 2047, 2048, 2049, 4095, 4096, 4097, 65447, 65448, 65536,
-                      262143, 262144, 262145, 1048577, 3145733}) {
+  for (size_t size : {0,    1,    3,    4,    63,    64,    65,    511,    512,    513,    2047,    2048,
+                      2049, 4095, 4096, 4097, 65447, 65448, 65536, 262143, 262144, 262145, 1048577, 3145733}) {
     SCOPED_TRACE(size);
     this->exchange(wires, ++number, size);
   }
@@ -136,7 +136,9 @@ TYPED_TEST_P(MeshConformance, AllRanksExchangeWithAllOthersInPhasesOfOneOperatio
       for (size_t phase = 0; phase < 3; ++phase) {
         // Ranks with little to do run ahead into the next phase.
         auto size = [&](int from) { return 1 + static_cast<size_t>(from) * 30000 * phase; };
-        auto value = [&](int from, int to) { return static_cast<std::byte>(from * 16 + to * 4 + static_cast<int>(phase)); };
+        auto value = [&](int from, int to) {
+          return static_cast<std::byte>(from * 16 + to * 4 + static_cast<int>(phase));
+        };
         std::vector<Bytes> sent(kRanks), received(kRanks);
         for (int peer = 0; peer < kRanks; ++peer) {
           if (peer == rank) continue;

@@ -16,8 +16,8 @@ inline constexpr size_t kCacheLine = 64;
 inline constexpr size_t kInlineBytes = 40;
 
 /// "I am at operation k, which I take to be this": one line per peer and operation, so that a small operation costs one
-/// cache miss per peer. Written by its owner before the word advances to k; rewritten for k + 2, when the owner has seen
-/// all members at k + 1 and so knows that everybody has read it.
+/// cache miss per peer. Written by its owner before the word advances to k; rewritten for k + 2, when the owner has
+/// seen all members at k + 1 and so knows that everybody has read it.
 struct alignas(kCacheLine) Arrival {
   Word word;
   Signature signature;
@@ -52,8 +52,8 @@ class ControlPage {
   int size() const { return size_; }
   MemberWords& operator[](int member) const { return members_[member]; }
 
-  /// Ends the group: freezes every word that decides an outcome, and marks `evicted` as gone. After it returns, what the
-  /// words say is final, whoever else revokes at the same time. Safe to call from any member, any number of times.
+  /// Ends the group: freezes every word that decides an outcome, and marks `evicted` as gone. After it returns, what
+  /// the words say is final, whoever else revokes at the same time. Safe to call from any member, any number of times.
   void revoke(const std::vector<int>& evicted) const;
 
   bool revoked(int self) const { return members_[self].arrival[0].word.read().revoked(); }

@@ -7,9 +7,9 @@
 namespace horo::transport {
 
 std::string_view name(Kind kind) {
-  constexpr std::array<std::string_view, kKindCount> kNames = {
-      "barrier", "allreduce", "reduce", "reducescatter", "allgather", "gather", "scatter", "broadcast", "alltoall",
-      "sendrecv", "refused"};
+  constexpr std::array<std::string_view, kKindCount> kNames = {"barrier",   "allreduce", "reduce",  "reducescatter",
+                                                               "allgather", "gather",    "scatter", "broadcast",
+                                                               "alltoall",  "sendrecv",  "refused"};
   auto index = static_cast<size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown operation";
 }

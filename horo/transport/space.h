@@ -48,7 +48,7 @@ struct Space {
   /// The members' segments. Staging and the buffers that the library hands out lie in them.
   std::vector<std::span<const std::byte>> segments;
   std::vector<const std::byte*> areas;  ///< Everybody's staging area, for reading; areas[rank] == own.data().
-  std::span<std::byte> own;             ///< This member's staging area, a part of its segment; only this member writes it.
+  std::span<std::byte> own;  ///< This member's staging area, a part of its segment; only this member writes it.
   /// Makes the first `bytes` of `own` real memory, or says why not. Called with growing sizes.
   std::function<Status(size_t bytes)> commit;
   std::vector<const Life*> lives;  ///< Null for this member itself, and where none is to be had.

@@ -14,9 +14,9 @@ namespace horo::transport {
 /// evicted and woke up again, and it is what makes outcomes uniform (docs/failure.md).
 class Word {
  public:
-  static constexpr uint64_t kSleeper = 1;   ///< Somebody sleeps on this word; whoever changes it wakes them.
-  static constexpr uint64_t kRevoked = 2;   ///< Frozen.
-  static constexpr uint64_t kEvicted = 4;   ///< Frozen because its owner is gone, or counts as gone.
+  static constexpr uint64_t kSleeper = 1;  ///< Somebody sleeps on this word; whoever changes it wakes them.
+  static constexpr uint64_t kRevoked = 2;  ///< Frozen.
+  static constexpr uint64_t kEvicted = 4;  ///< Frozen because its owner is gone, or counts as gone.
   static constexpr int kFlagBits = 3;
 
   /// A value as it was read: counter and flags together.

@@ -41,14 +41,25 @@ Status exchanged(Protocol& protocol, const Call& call, const Reduction& reductio
   return {};
 }
 
+/// How a member holds its contributions, or its results, while others read them.
+enum class Holding : uint8_t {
+  kRing,     ///< A few steps in staging, which stay in cache.
+  kWhole,    ///< All of the round in staging, in the caller's layout.
+  kCallers,  ///< The caller's own buffer, which lies in the segment.
+};
+
 /// What the arrival at a large operation carries: where peers find this member's data, as offsets in its segment.
 struct Descriptor {
   uint64_t contribution = 0;
   uint64_t result = 0;
-  uint8_t contribution_is_ready = 0;  ///< It lies in the caller's own buffer: nothing is copied in.
-  uint8_t result_is_callers = 0;      ///< Peers read the result there: the caller must not return before they have.
+  Holding contributions = Holding::kRing;
+  Holding results = Holding::kRing;
 };
 static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
+
+constexpr uint64_t kRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift apart a little.
+
+constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 /// One large allreduce. Elements are counted from the beginning of the current round; there is one round unless the
 /// tensor is larger than staging.
@@ -63,19 +74,33 @@ class Sliced {
   };
 
   bool takes() const { return reduction_.out != nullptr; }
+  bool in_place() const { return reduction_.out == reduction_.in; }
+  /// Caller's memory is both input and output and nobody else reads it: what is overwritten can be put back.
+  bool restorable() const { return in_place() && mine().contributions == Holding::kWhole; }
   Status describe();
   Status check(const Descriptor& descriptor, int member) const;
   Status run_round(uint64_t index);
+  Status run_steps();
   Status copy_in(uint64_t step);
   Status reduce(uint64_t step);
-  Status wait_until_decided();
   Status pull(uint64_t step);
-  Status leave_round(uint64_t index);
+  void pull_own_slice();
+  void restore();
+  Status leave_round(bool more);
+  Status wait_for_all(Word& (*word)(transport::MemberWords&), uint64_t count, bool patient = false);
+
   Range range(int member, uint64_t step) const;
-  const std::byte* contribution(int member) const;
-  const std::byte* result(int member) const;
+  const std::byte* contribution(int member, uint64_t step) const;
+  const std::byte* result(int member, uint64_t step) const;
+  std::byte* stage(uint64_t offset) const { return protocol_.staging().data() + offset; }
+  /// The ring has room for a piece per taker and one result in each step.
+  uint64_t ring_slot(uint64_t step, int piece) const {
+    return ((step % kRing) * (static_cast<uint64_t>(size_) + 1) + static_cast<uint64_t>(piece)) * step_elements_ *
+           element_;
+  }
   uint64_t count_after(uint64_t step) const { return protocol_.count(first_step_ + step + 1); }
   const Descriptor& descriptor(int member) const { return descriptors_[static_cast<size_t>(member)]; }
+  const Descriptor& mine() const { return descriptor(rank_); }
 
   Protocol& protocol_;
   const Call& call_;
@@ -83,18 +108,24 @@ class Sliced {
   const kernel::CombineManyFn combine_;
   const size_t element_;
   const int rank_, size_;
+  const uint64_t step_elements_;
   const uint64_t round_elements_;
   const uint64_t rounds_;
-  const uint64_t step_elements_;
   std::vector<Descriptor> descriptors_;
   bool anybody_reads_callers_result_ = false;
-  bool wrote_callers_input_ = false;
+  bool contents_lost_ = false;
 
-  // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds.
-  uint64_t first_ = 0, elements_ = 0, slice_ = 0, steps_ = 0, first_step_ = 0;
+  // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds, and how
+  // many steps of the others' slices have been pulled.
+  uint64_t first_ = 0, elements_ = 0, slice_ = 0, steps_ = 0, first_step_ = 0, pulled_ = 0;
 };
 
-constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+// Steps of an operation are counted in 20 bits; very long tensors are cut into longer steps.
+uint64_t step_length(const Protocol& protocol, const Reduction& reduction) {
+  const uint64_t wanted = std::max<uint64_t>(64, protocol.thresholds().step_bytes / size_of(reduction.dtype));
+  const uint64_t least = divide_up(reduction.count, transport::kMaxSteps / 2);
+  return std::max(wanted, divide_up(least, 64) * 64);
+}
 
 Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
     : protocol_(protocol),
@@ -104,50 +135,60 @@ Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
       element_(size_of(reduction.dtype)),
       rank_(protocol.rank()),
       size_(protocol.size()),
+      step_elements_(step_length(protocol, reduction)),
       round_elements_(std::min<uint64_t>(reduction.count, protocol.staging().size() / element_)),
-      rounds_(divide_up(reduction.count, round_elements_)),
-      step_elements_(std::max<uint64_t>(1, protocol.thresholds().step_bytes / element_)) {}
+      rounds_(divide_up(reduction.count, round_elements_)) {}
 
 Status Sliced::run() {
   HORO_TRY(describe());
   for (uint64_t index = 0; index < rounds_; ++index) {
     Status status = run_round(index);
-    if (!status.ok()) return wrote_callers_input_ ? status.with_contents_lost() : status;
+    if (!status.ok()) return contents_lost_ ? status.with_contents_lost() : status;
   }
   return {};
 }
 
-// Staging holds a round of the tensor in the caller's layout. A rank whose buffers lie in its segment needs none.
+// Out of place, contributions and results pass through a ring. In place, contributions are kept whole, so that what was
+// overwritten can be put back if the operation fails. A caller's buffer in the segment is used as it is.
 Status Sliced::describe() {
   const size_t bytes = reduction_.count * element_;
-  auto in = protocol_.offset_in_segment(reduction_.in, bytes);
-  auto out = takes() ? protocol_.offset_in_segment(reduction_.out, bytes) : std::nullopt;
-  if (!in || !out) {
-    Status committed = protocol_.commit(round_elements_ * element_);
-    if (!committed.ok()) return protocol_.refuse(call_, committed);
-  }
+  const auto in = protocol_.offset_in_segment(reduction_.in, bytes);
+  const auto out = takes() ? protocol_.offset_in_segment(reduction_.out, bytes) : std::nullopt;
   const std::byte* segment = protocol_.space().segments[static_cast<size_t>(rank_)].data();
-  const auto stage = static_cast<uint64_t>(protocol_.staging().data() - segment);
-  Descriptor mine{in.value_or(stage), out.value_or(stage), in.has_value(), out.has_value()};
+  const auto stage_at = static_cast<uint64_t>(stage(0) - segment);
+  const Holding staged = in_place() ? Holding::kWhole : Holding::kRing;
+  Descriptor mine{.contribution = in.value_or(stage_at),
+                  .result = out.value_or(stage_at),
+                  .contributions = in ? Holding::kCallers : staged,
+                  .results = out ? Holding::kCallers : staged};
+  const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
+  const bool needs_whole = mine.contributions == Holding::kWhole;
+  const uint64_t staged_bytes =
+      std::max(needs_ring ? ring_slot(kRing - 1, size_ + 1) : 0, needs_whole ? round_elements_ * element_ : 0);
+  Status room = staged_bytes <= protocol_.staging().size()
+                    ? protocol_.commit(staged_bytes)
+                    : Status(Code::kUnavailable, "HORO_STAGING is too small for so many ranks");
+  if (!room.ok()) return protocol_.refuse(call_, room);
   HORO_TRY(protocol_.meet(call_, std::as_bytes(std::span(&mine, 1))));
   descriptors_.resize(static_cast<size_t>(size_));
   for (int member = 0; member < size_; ++member) {
     Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
     std::memcpy(&theirs, protocol_.payload(member), sizeof theirs);
     HORO_TRY(check(theirs, member));
-    anybody_reads_callers_result_ |= theirs.result_is_callers != 0;
+    anybody_reads_callers_result_ |= theirs.results == Holding::kCallers;
   }
   return {};
 }
 
 Status Sliced::check(const Descriptor& descriptor, int member) const {
   const uint64_t room = protocol_.space().segments[static_cast<size_t>(member)].size();
-  const uint64_t in_bytes = (descriptor.contribution_is_ready != 0 ? reduction_.count : round_elements_) * element_;
-  const uint64_t out_bytes = (descriptor.result_is_callers != 0 ? reduction_.count : round_elements_) * element_;
-  if (in_bytes <= room && descriptor.contribution <= room - in_bytes && out_bytes <= room &&
-      descriptor.result <= room - out_bytes) {
-    return {};
-  }
+  const auto fits = [&](Holding holding, uint64_t offset) {
+    const uint64_t bytes = holding == Holding::kCallers ? reduction_.count * element_
+                           : holding == Holding::kWhole ? round_elements_ * element_
+                                                        : ring_slot(kRing - 1, size_ + 1);
+    return holding <= Holding::kCallers && bytes <= room && offset <= room - bytes;
+  };
+  if (fits(descriptor.contributions, descriptor.contribution) && fits(descriptor.results, descriptor.result)) return {};
   return Status(Code::kCorrupt, text("rank ", protocol_.space().names[static_cast<size_t>(member)],
                                      " describes memory outside its segment in operation ", call_.number));
 }
@@ -160,79 +201,114 @@ Status Sliced::run_round(uint64_t index) {
   slice_ = divide_up(divide_up(elements_, static_cast<uint64_t>(size_)), line) * line;
   first_step_ += steps_;
   steps_ = divide_up(slice_, step_elements_);
+  pulled_ = 0;
+  Status status = run_steps();
+  if (!status.ok()) {
+    if (restorable()) restore();
+    return status;
+  }
+  if (restorable()) pull_own_slice();
+  return leave_round(index + 1 < rounds_);
+}
 
-  // Until the operation is decided an in-place caller's memory is only read. A buffer made by the library gives that up:
-  // its slices are replaced as they are done.
-  const bool early = takes() && (reduction_.in != reduction_.out || descriptor(rank_).contribution_is_ready != 0);
-  const uint64_t lag = early ? 2 : steps_ + 1;
-  for (uint64_t step = 0; step < steps_ + lag; ++step) {
+// Step t is copied in while the others reduce step t - 1 and pull step t - 2. The slowest member never waits for
+// itself: all others have reduced w - 2 and taken w - 3 when it comes to step w.
+Status Sliced::run_steps() {
+  for (uint64_t step = 0; step < steps_ + 2; ++step) {
     if (step < steps_) HORO_TRY(copy_in(step));
     if (step >= 1 && step - 1 < steps_) HORO_TRY(reduce(step - 1));
-    if (step == steps_) HORO_TRY(early ? Status() : wait_until_decided());
-    if (step >= lag && takes()) HORO_TRY(pull(step - lag));
+    if (step >= 2) HORO_TRY(pull(step - 2));
   }
-  return leave_round(index);
+  // Decided when all slices are reduced, whoever takes them.
+  return wait_for_all([](transport::MemberWords& words) -> Word& { return words.reduced.word; },
+                      count_after(steps_ - 1));
+}
+
+Status Sliced::wait_for_all(Word& (*word)(transport::MemberWords&), uint64_t count, bool patient) {
+  Call call = call_;
+  if (patient) call.deadline = Deadline::never();
+  for (int member = 0; member < size_; ++member) {
+    if (member == rank_) continue;
+    Status status = protocol_.wait_for(call, member, word(protocol_.words(member)), count);
+    if (!status.ok() && !patient) return status;
+  }
+  return {};
 }
 
 Status Sliced::copy_in(uint64_t step) {
-  if (descriptor(rank_).contribution_is_ready != 0) return {};
+  if (mine().contributions == Holding::kCallers) return {};
+  const bool ring = mine().contributions == Holding::kRing;
+  if (ring && step >= kRing) {
+    HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.reduced.word; },
+                          count_after(step - kRing)));
+  }
   for (int member = 0; member < size_; ++member) {
     if (member == rank_) continue;  // Nobody else reads this member's share of its own slice.
     const Range part = range(member, step);
-    kernel::copy(protocol_.staging().data() + part.begin * element_, reduction_.in + (first_ + part.begin) * element_,
-                 part.count * element_);
+    std::byte* to = stage(ring ? ring_slot(step, member) : part.begin * element_);
+    std::memcpy(to, reduction_.in + (first_ + part.begin) * element_, part.count * element_);
   }
   return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
 }
 
 Status Sliced::reduce(uint64_t step) {
+  if (mine().results == Holding::kRing && step >= kRing) {
+    HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
+                          count_after(step - kRing)));
+  }
   const Range part = range(rank_, step);
   Pointers inputs(size_);
   for (int member = 0; member < size_; ++member) {
-    inputs[member] = contribution(member) + part.begin * element_;
-    if (member == rank_ || descriptor(member).contribution_is_ready != 0) continue;
+    inputs[member] = contribution(member, step);
+    if (member == rank_ || descriptor(member).contributions == Holding::kCallers) continue;
     HORO_TRY(protocol_.wait_for(call_, member, protocol_.words(member).copied.word, count_after(step)));
   }
-  std::byte* out = descriptor(rank_).result_is_callers != 0 ? reduction_.out + first_ * element_ : protocol_.staging().data();
-  wrote_callers_input_ |= out == reduction_.in;
-  combine_(out + part.begin * element_, inputs.span(), part.count, reduction_.scaling);
+  auto* out = const_cast<std::byte*>(result(rank_, step));  // Our own segment, or the caller's output.
+  contents_lost_ |= in_place() && mine().results == Holding::kCallers;
+  combine_(out, inputs.span(), part.count, reduction_.scaling);
   return protocol_.advance(call_, protocol_.words(rank_).reduced.word, count_after(step));
 }
 
-Status Sliced::wait_until_decided() {
-  for (int member = 0; member < size_; ++member) {
-    HORO_TRY(protocol_.wait_for(call_, member, protocol_.words(member).reduced.word, count_after(steps_ - 1)));
-  }
-  return {};
-}
-
 Status Sliced::pull(uint64_t step) {
-  for (int i = 0; i < size_; ++i) {
-    const int member = (rank_ + i) % size_;  // Everybody begins elsewhere.
+  for (int i = 0; takes() && i < size_; ++i) {
+    const int member = (rank_ + 1 + i) % size_;  // Everybody begins elsewhere, and ends with itself.
+    if (member == rank_ && restorable()) continue;
     const Range part = range(member, step);
     HORO_TRY(protocol_.wait_for(call_, member, protocol_.words(member).reduced.word, count_after(step)));
     std::byte* to = reduction_.out + (first_ + part.begin) * element_;
-    const std::byte* from = result(member) + part.begin * element_;
-    if (to != from) kernel::copy(to, from, part.count * element_);
+    const std::byte* from = result(member, step);
+    if (to != from) std::memcpy(to, from, part.count * element_);
+    pulled_ = step + 1;
   }
-  return {};
+  return protocol_.advance(call_, protocol_.words(rank_).taken.word, count_after(step));
 }
 
-Status Sliced::leave_round(uint64_t index) {
-  const bool more = index + 1 < rounds_;
-  wrote_callers_input_ |= more && reduction_.in == reduction_.out;
-  if (!more && !anybody_reads_callers_result_) return {};
-  const uint64_t done = protocol_.count(index + 1);
-  HORO_TRY(protocol_.advance(call_, protocol_.words(rank_).taken.word, done));
-  if (!more && descriptor(rank_).result_is_callers == 0) return {};
-  // At the end the outcome is decided: a member that is gone reads nothing any more, and one that is slow must not find
-  // the caller's next values.
-  Call patient = call_;
-  if (!more) patient.deadline = Deadline::never();
-  for (int member = 0; member < size_; ++member) {
-    Status taken = protocol_.wait_for(patient, member, protocol_.words(member).taken.word, done);
-    if (!taken.ok() && more) return taken;
+// The one slice whose input is nowhere else is written last, when nothing can fail any more.
+void Sliced::pull_own_slice() {
+  const Range first = range(rank_, 0);
+  const uint64_t end = std::min(elements_, first.begin + slice_);
+  kernel::copy(reduction_.out + (first_ + first.begin) * element_, result(rank_, 0), (end - first.begin) * element_);
+}
+
+// Puts the caller's input back: everything that was overwritten lies in our own staging.
+void Sliced::restore() {
+  for (uint64_t step = 0; step < pulled_; ++step) {
+    for (int member = 0; member < size_; ++member) {
+      if (member == rank_) continue;
+      const Range part = range(member, step);
+      std::memcpy(reduction_.out + (first_ + part.begin) * element_, stage(part.begin * element_),
+                  part.count * element_);
+    }
   }
+}
+
+// Between rounds staging is used again. At the end the outcome is decided: a member that is gone reads nothing any
+// more, and one that is slow must not find the caller's next values.
+Status Sliced::leave_round(bool more) {
+  contents_lost_ |= more && in_place();
+  auto taken = [](transport::MemberWords& words) -> Word& { return words.taken.word; };
+  if (more) return wait_for_all(taken, count_after(steps_ - 1));
+  if (mine().results == Holding::kCallers) return wait_for_all(taken, count_after(steps_ - 1), true);
   return {};
 }
 
@@ -243,17 +319,21 @@ Sliced::Range Sliced::range(int member, uint64_t step) const {
   return {from, std::min(step_elements_, end - from)};
 }
 
-const std::byte* Sliced::contribution(int member) const {
-  if (member == rank_) return reduction_.in + first_ * element_;
+const std::byte* Sliced::contribution(int member, uint64_t step) const {
+  const uint64_t begin = range(rank_, step).begin;
+  if (member == rank_) return reduction_.in + (first_ + begin) * element_;
   const Descriptor& theirs = descriptor(member);
   const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.contribution;
-  return theirs.contribution_is_ready != 0 ? base + first_ * element_ : base;
+  if (theirs.contributions == Holding::kRing) return base + ring_slot(step, rank_);
+  return base + ((theirs.contributions == Holding::kCallers ? first_ : 0) + begin) * element_;
 }
 
-const std::byte* Sliced::result(int member) const {
+const std::byte* Sliced::result(int member, uint64_t step) const {
+  const uint64_t begin = range(member, step).begin;
   const Descriptor& theirs = descriptor(member);
   const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.result;
-  return theirs.result_is_callers != 0 ? base + first_ * element_ : base;
+  if (theirs.results == Holding::kRing) return base + ring_slot(step, size_);
+  return base + ((theirs.results == Holding::kCallers ? first_ : 0) + begin) * element_;
 }
 
 }  // namespace

@@ -22,11 +22,12 @@ struct Reduction {
 ///
 /// Up to slot_bytes: everybody publishes all of its input and combines everything itself, in rank order.
 ///
-/// Above: member i owns slice i. Everybody copies the other slices into its staging, combines slice i of all members, in
-/// rank order and straight out of their staging, into its own staging, and, when all slices are done (decided), pulls
-/// them. Steps of step_bytes overlap: step t is copied while peers reduce step t - 1. An `out` apart from `in` is pulled
-/// as slices grow. Buffers made by the library need no copy in: peers read them, and the owner's slice is reduced in
-/// place. Cost per member and byte of the tensor, n members: (n-1)/n copied in, 1 read to reduce, 1/n written, 1 pulled.
+/// Above: member i owns slice i. Everybody puts the other slices into its staging step by step, combines slice i of all
+/// members, in rank order and straight out of their staging, into its own staging, and pulls the others' slices as they
+/// are done. Out of place, staging is a small ring that stays in cache. In place, staging keeps what is overwritten
+/// until the operation is decided, so that a failure puts it back. Buffers made by the library need no copy in: peers
+/// read them, and the owner's slice is reduced in place. Cost per member and byte of the tensor, n members: (n-1)/n
+/// copied in, 1 read to reduce, 1/n written, 1 pulled.
 Status allreduce(Protocol& protocol, const Call& call, const Reduction& reduction);
 
 }  // namespace horo::collective::direct

@@ -77,18 +77,20 @@ Status stream(const Run& run, const Flow& flow) {
   return stream.run();
 }
 
-Status broadcast(const Run& run) {
+// Broadcast, and sendrecv, where only the target takes.
+Status broadcast(const Run& run, bool takes) {
   const uint64_t bytes = run.operation.count * run.element();
   const auto root = static_cast<size_t>(run.operation.root);
   if (bytes <= run.exchange_limit()) {
     HORO_TRY(run.protocol.exchange(run.call, {run.in, run.is_root() ? bytes : 0}, bytes));
-    copy_unless_same(run.out, run.is_root() ? run.in : run.protocol.contribution(run.operation.root, bytes), bytes);
+    if (takes)
+      copy_unless_same(run.out, run.is_root() ? run.in : run.protocol.contribution(run.operation.root, bytes), bytes);
     return {};
   }
   Flow flow;
   if (run.is_root()) flow.give = {{run.in, bytes}};
   flow.take.assign(run.size(), 0);
-  flow.take[root] = run.is_root() && run.in == run.out ? 0 : bytes;
+  flow.take[root] = takes && !(run.is_root() && run.in == run.out) ? bytes : 0;
   flow.contributes = only(run.size(), run.operation.root);
   const uint64_t piece = piece_bytes(run.protocol, false);
   flow.consume = [&](uint64_t offset, Pieces pieces) {
@@ -251,8 +253,7 @@ Status reduce_scatter(const Run& run) {
 }
 
 Status reduce(const Run& run, std::byte* out) {
-  const Reduction reduction{run.in,           out, run.operation.count, run.operation.dtype, run.operation.op,
-                            scaling(run)};
+  const Reduction reduction{run.in, out, run.operation.count, run.operation.dtype, run.operation.op, scaling(run)};
   return allreduce(run.protocol, run.call, reduction);
 }
 
@@ -273,8 +274,8 @@ uint64_t given(const Run& run) {
   }
 }
 
-// A result that would land on inputs which are still to be given, or which a failure must leave alone, waits apart until
-// the operation is decided.
+// A result that would land on inputs which are still to be given, or which a failure must leave alone, waits apart
+// until the operation is decided.
 Status dispatch_apart(const Run& run) {
   const uint64_t bytes = run.operation.result_count(run.protocol.rank()) * run.element();
   std::unique_ptr<std::byte[]> held(new (std::nothrow) std::byte[bytes]);
@@ -287,7 +288,15 @@ Status dispatch_apart(const Run& run) {
   return {};
 }
 
+/// Whether the output begins to be written while it still is input. An allgather or gather whose input lies where it
+/// belongs in the output is not such a case.
 bool overlaps(const Run& run) {
+  const Operation& operation = run.operation;
+  if (operation.kind == Kind::kAllgather || operation.kind == Kind::kGather) {
+    const auto before =
+        std::accumulate(operation.counts.begin(), operation.counts.begin() + run.protocol.rank(), uint64_t{0});
+    if (run.in == run.out + before * run.element()) return false;
+  }
   const uint64_t in_bytes = given(run) * run.element();
   const uint64_t out_bytes = run.operation.result_count(run.protocol.rank()) * run.element();
   std::less<const std::byte*> before;
@@ -312,10 +321,11 @@ Status dispatch(const Run& run) {
     case Kind::kScatter:
       return scatter(run);
     case Kind::kBroadcast:
-      return broadcast(run);
+      return broadcast(run, true);
+    case Kind::kSendRecv:
+      return broadcast(run, run.protocol.rank() == run.operation.target);
     case Kind::kAlltoall:
       return alltoall(run);
-    case Kind::kSendRecv:
     case Kind::kRefused:
       break;
   }

@@ -48,9 +48,10 @@ class Caller {
       : protocol_(fabric.space(rank, kStaging), thresholds) {}
 
   Status call(const Operation& operation, const std::byte* in, std::byte* out) {
-    Call call{++number_,
-              {operation.kind, operation.dtype, operation.op, 0, static_cast<uint32_t>(operation.root), operation.count},
-              Deadline::after_seconds(60)};
+    Call call{
+        ++number_,
+        {operation.kind, operation.dtype, operation.op, 0, static_cast<uint32_t>(operation.root), operation.count},
+        Deadline::after_seconds(60)};
     return run(protocol_, call, operation, in, out);
   }
   Protocol& protocol() { return protocol_; }
@@ -60,8 +61,8 @@ class Caller {
   uint64_t number_ = 0;
 };
 
-const Kind kAllKinds[] = {Kind::kBarrier,   Kind::kAllreduce, Kind::kReduce,  Kind::kReduceScatter, Kind::kAllgather,
-                          Kind::kGather,    Kind::kScatter,   Kind::kBroadcast, Kind::kAlltoall};
+const Kind kAllKinds[] = {Kind::kBarrier, Kind::kAllreduce, Kind::kReduce,    Kind::kReduceScatter, Kind::kAllgather,
+                          Kind::kGather,  Kind::kScatter,   Kind::kBroadcast, Kind::kAlltoall,      Kind::kSendRecv};
 
 class Direct : public testing::TestWithParam<int> {};
 
@@ -224,7 +225,8 @@ TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
       }
     });
     for (int rank = 0; rank < kRanks; ++rank) {
-      if (rank != victim) EXPECT_EQ(failed[static_cast<size_t>(rank)], fatal);
+      if (rank == victim) continue;
+      EXPECT_EQ(failed[static_cast<size_t>(rank)], fatal);
     }
   }
 }

@@ -14,7 +14,7 @@ using transport::Kind;
 using transport::Waited;
 
 Protocol::Protocol(Space space, const Thresholds& thresholds) : space_(std::move(space)), thresholds_(thresholds) {
-  HORO_CHECK(space_.own.size() > slots_bytes(), "a staging area holds two slots and room for large operations");
+  HORO_CHECK(space_.own.size() > slots_bytes(), "a staging area holds the slots and room for large operations");
 }
 
 Status Protocol::stopped(const Call& call) const {
@@ -34,8 +34,9 @@ Status Protocol::wait_for(const Call& call, int member, Word& word, uint64_t cou
     case Waited::kTimeout:
       break;
   }
-  return Status(Code::kTimeout, text("operation ", call.number, " (", call.signature.to_string(), ") still waits for rank ",
-                                     space_.names[static_cast<size_t>(member)], " at its deadline"))
+  return Status(Code::kTimeout,
+                text("operation ", call.number, " (", call.signature.to_string(), ") still waits for rank ",
+                     space_.names[static_cast<size_t>(member)], " at its deadline"))
       .with_operation(call.number);
 }
 
@@ -71,11 +72,11 @@ Status Protocol::compare(const Call& call) const {
     if (odd < 0) odd = member;
   }
   if (odd < 0) return {};
-  return Status(Code::kMismatch,
-                text("operation ", call.number, " differs between ranks: rank ",
-                     space_.names[static_cast<size_t>(rank())], " calls ", call.signature.to_string(), ", rank ",
-                     space_.names[static_cast<size_t>(odd)], " calls ", arrival(odd).signature.to_string(),
-                     "; all ranks must make the same calls in the same order"))
+  return Status(
+             Code::kMismatch,
+             text("operation ", call.number, " differs between ranks: rank ", space_.names[static_cast<size_t>(rank())],
+                  " calls ", call.signature.to_string(), ", rank ", space_.names[static_cast<size_t>(odd)], " calls ",
+                  arrival(odd).signature.to_string(), "; all ranks must make the same calls in the same order"))
       .with_operation(call.number);
 }
 
@@ -91,14 +92,14 @@ Status Protocol::refuse(const Call& call, const Status& why) {
 Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {
   if (bytes <= transport::kInlineBytes) return meet(call, mine);
   // All members came to the last meeting, so nobody reads what was brought to the one before it, in this slot.
-  std::byte* slot = space_.own.data() + ((meeting_ + 1) & 1) * thresholds_.slot_bytes;
+  std::byte* slot = space_.own.data() + ((meeting_ + 1) % kSlots) * thresholds_.slot_bytes;
   if (!mine.empty()) std::memcpy(slot, mine.data(), mine.size());
   return meet(call, {});
 }
 
 const std::byte* Protocol::contribution(int member, size_t bytes) const {
   if (bytes <= transport::kInlineBytes) return payload(member);
-  return space_.areas[static_cast<size_t>(member)] + (meeting_ & 1) * thresholds_.slot_bytes;
+  return space_.areas[static_cast<size_t>(member)] + (meeting_ % kSlots) * thresholds_.slot_bytes;
 }
 
 Status Protocol::commit(size_t bytes) {

@@ -1,9 +1,9 @@
 // How members meet at an operation in shared memory.
 //
-// Words used here. A *contribution* is what a member gives to an operation, lying in its segment: copied into its staging
-// area, or already there because the caller's buffer was made by the library. *Arrival* at a meeting carries the
-// signature of the operation and a small payload. An operation is *decided* when its outcome no longer depends on anybody's life:
-// everything that anybody still needs lies finished in mapped memory, which outlives its owner.
+// Words used here. A *contribution* is what a member gives to an operation, lying in its segment: copied into its
+// staging area, or already there because the caller's buffer was made by the library. *Arrival* at a meeting carries
+// the signature of the operation and a small payload. An operation is *decided* when its outcome no longer depends on
+// anybody's life: everything that anybody still needs lies finished in mapped memory, which outlives its owner.
 //
 // Every operation waits for the arrival of all members, rooted ones too. So all members compare all signatures and a
 // mismatch fails the operation everywhere; and arrival at meeting k + 1 proves that its owner is done with k, which is
@@ -39,7 +39,7 @@ struct Call {
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;      ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   size_t slot_bytes_many = 32 * 1024;  ///< The same for more than 2 ranks.
-  size_t step_bytes = 256 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
+  size_t step_bytes = 128 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
 };
 
 /// One member's side. One call at a time (the holder of the group's execution token).
@@ -75,11 +75,14 @@ class Protocol {
 
   transport::MemberWords& words(int member) const { return space_.page[member]; }
 
-  /// Staging for large operations: what lies behind the two exchange slots.
+  /// Staging for large operations: what lies behind the exchange slots.
   std::span<std::byte> staging() const { return space_.own.subspan(slots_bytes()); }
   /// Makes the first `bytes` of staging() real.
   Status commit(size_t bytes);
-  size_t slots_bytes() const { return 2 * thresholds_.slot_bytes; }
+  /// Four, though two would be safe: overwriting what a peer has just read costs twice as much as something it read
+  /// a while ago.
+  static constexpr size_t kSlots = 4;
+  size_t slots_bytes() const { return kSlots * thresholds_.slot_bytes; }
 
   /// Where `memory` lies in this member's segment, if it does.
   std::optional<uint64_t> offset_in_segment(const std::byte* memory, size_t bytes) const;

@@ -36,9 +36,9 @@ Status check_memory_limit(size_t bytes) {
   constexpr size_t kMargin = size_t{16} << 20;
   auto memory = System().memory();
   if (!memory.ok() || bytes + kMargin <= memory->available()) return {};
-  return Status(Code::kUnavailable,
-                text("no memory for ", bytes_text(bytes), " of staging: ", bytes_text(memory->available()), " of the limit of ",
-                     bytes_text(memory->limit), " is left; lower HORO_STAGING or raise the limit"));
+  return Status(Code::kUnavailable, text("no memory for ", bytes_text(bytes),
+                                         " of staging: ", bytes_text(memory->available()), " of the limit of ",
+                                         bytes_text(memory->limit), " is left; lower HORO_STAGING or raise the limit"));
 }
 
 Result<Mapping> map(int fd, size_t bytes, int protection) {
@@ -111,7 +111,8 @@ Result<Mapping> map_peer(const net::UniqueFd& fd, size_t bytes, Access access) {
     return Status(Code::kCorrupt, "a peer passed shared memory that it could shorten; refused");
   }
   if (static_cast<size_t>(file.st_size) != bytes) {
-    return Status(Code::kCorrupt, text("a peer passed shared memory of ", file.st_size, " bytes where it announced ", bytes));
+    return Status(Code::kCorrupt,
+                  text("a peer passed shared memory of ", file.st_size, " bytes where it announced ", bytes));
   }
   return map(fd.get(), bytes, access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE);
 }

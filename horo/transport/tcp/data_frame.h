@@ -57,8 +57,8 @@ std::string encode_refusal(const Status& why);
 /// The status that was refused with, never OK; a code that is no refusal's becomes kCorrupt.
 Status decode_refusal(std::span<const std::byte> payload);
 
-/// How messages are cut into frames and dealt to the streams of a peer: frame i, which holds the bytes from i * chunk on,
-/// travels on stream i modulo `streams`. Both sides know it, so each stream says in advance what comes next on it.
+/// How messages are cut into frames and dealt to the streams of a peer: frame i, which holds the bytes from i * chunk
+/// on, travels on stream i modulo `streams`. Both sides know it, so each stream says in advance what comes next on it.
 struct Spread {
   uint64_t chunk = 0;
   size_t streams = 1;

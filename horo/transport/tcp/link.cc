@@ -85,8 +85,8 @@ bool Link::wants_bytes(const Stream& stream) const {
 Status Link::receive_some(Stream& stream, bool& moved) {
   HORO_TRY(digest(stream));
   if (stream.ended || !wants_bytes(stream) || (stream.parked && !stream.in.has_space())) return {};
-  net::IoResult result = stream.in.in_body() ? stream.in.receive_body(stream.socket, common_.bounce)
-                                             : stream.in.fill(stream.socket);
+  net::IoResult result =
+      stream.in.in_body() ? stream.in.receive_body(stream.socket, common_.bounce) : stream.in.fill(stream.socket);
   if (result.is_would_block()) return {};
   if (!result.is_moved()) {
     stream.ended = true;
@@ -167,14 +167,14 @@ Result<Link::Verdict> Link::judge_data(Stream& stream) {
   const bool in_turn = header.sequence == received_before_ + stream.receive.message;
   const uint64_t expected = needs(stream) ? receives_[stream.receive.message].size : 0;
   if (in_turn && prefix.total != expected) {
-    return mismatch(text("rank ", common_.rank, " expects ", expected, " bytes from rank ", peer_, ", which sent ",
-                         prefix.total));
+    return mismatch(
+        text("rank ", common_.rank, " expects ", expected, " bytes from rank ", peer_, ", which sent ", prefix.total));
   }
   if (!in_turn || header.offset != offset || length != std::min(spread_.chunk, expected - offset)) {
-    return broken(Code::kCorrupt, text("message ", header.sequence, ", bytes ", header.offset, " to ",
-                                       header.offset + length, " came where message ",
-                                       received_before_ + stream.receive.message, " from byte ", offset,
-                                       " on is due: the chunk must be equal on both"));
+    return broken(Code::kCorrupt,
+                  text("message ", header.sequence, ", bytes ", header.offset, " to ", header.offset + length,
+                       " came where message ", received_before_ + stream.receive.message, " from byte ", offset,
+                       " on is due: the chunk must be equal on both"));
   }
   return Verdict::kPlace;
 }
@@ -294,7 +294,6 @@ Status Link::peer_lost(const std::string& why) {
                                           " ended in operation ", common_.number, ": ", why))
                  .with_lost({peer_})
                  .with_operation(common_.number);
-  lost_ = true;
   return failure_;
 }
 

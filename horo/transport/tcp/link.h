@@ -57,7 +57,6 @@ class Link {
 
   /// Streams to watch until something can move.
   void watch(std::vector<net::PollItem>& items) const;
-  bool lost() const { return lost_; }
 
   /// For probing: when the peer was last seen moving, as far as the waiter looked.
   bool moved_since_look = true;
@@ -118,7 +117,6 @@ class Link {
   uint64_t sent_before_ = 0;
   uint64_t received_before_ = 0;
   Status failure_;  // Of the wires: nothing more can come.
-  bool lost_ = false;
 };
 
 }  // namespace horo::transport::tcp

@@ -117,10 +117,10 @@ Status Mesh::wait(Deadline deadline) {
     if (idle()) return {};
     const Time now = Clock::now();
     if (deadline.expired(now)) {
-      return failed(Status(Code::kTimeout, text("rank ", seat_.rank, " waited too long for ", waited_for(),
-                                                " in operation ", common_.number, " (", common_.signature.to_string(),
-                                                ")"))
-                        .with_operation(common_.number));
+      return failed(
+          Status(Code::kTimeout, text("rank ", seat_.rank, " waited too long for ", waited_for(), " in operation ",
+                                      common_.number, " (", common_.signature.to_string(), ")"))
+              .with_operation(common_.number));
     }
     if (moved) {
       quiet = false;

@@ -58,8 +58,8 @@ struct Seat {
 /// All but revoke() is called by one thread at a time.
 class Mesh final : public transport::Mesh {
  public:
-  /// `streams[peer]` are connected and authenticated and belong to this mesh alone, in the same order and number on both
-  /// sides; streams[rank] is empty. kInvalidArgument otherwise, kUnavailable when descriptors are short.
+  /// `streams[peer]` are connected and authenticated and belong to this mesh alone, in the same order and number on
+  /// both sides; streams[rank] is empty. kInvalidArgument otherwise, kUnavailable when descriptors are short.
   static Result<std::unique_ptr<Mesh>> create(const Seat& seat, std::vector<std::vector<net::Socket>> streams,
                                               const MeshOptions& options = {});
 
