@@ -103,7 +103,7 @@ void Engine::shutdown() {
     ended_ = true;
     groups.swap(groups_);
   }
-  for (Holding& holding : groups) holding.group->stop(shutdown_status());
+  for (Holding& holding : groups) holding.group->stop(shutdown_status(), Group::Leaving::kWholeRank);
   if (!control_) return;
   for (Holding& holding : groups) retire(std::move(holding));
   control_->stop();

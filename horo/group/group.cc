@@ -9,6 +9,12 @@ namespace horo::group {
 
 using rendezvous::Loss;
 
+namespace {
+
+constexpr auto kReasonLimit = std::chrono::milliseconds(500);
+
+}  // namespace
+
 Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr<transport::Watcher> watcher,
              GroupHost& host, Log& log)
     : options_(std::move(options)), watcher_(std::move(watcher)), plane_(std::move(plane)), host_(host), log_(log) {}
@@ -84,7 +90,7 @@ void Group::work(const std::stop_token& stop) {
   }
 }
 
-void Group::stop(const Status& why) {
+void Group::stop(const Status& why, Leaving leaving) {
   std::deque<RequestHandle> rest;
   {
     std::lock_guard lock(mutex_);
@@ -93,7 +99,7 @@ void Group::stop(const Status& why) {
     queued_.fetch_sub(rest.size(), std::memory_order_seq_cst);
     changed_.notify_all();
   }
-  plane_->revoke({});
+  plane_->revoke(leaving == Leaving::kWholeRank ? std::vector<int>{options_.member} : std::vector<int>{});
   for (const RequestHandle& request : rest) request->finish(why);
 }
 
@@ -142,8 +148,17 @@ Status Group::end(const Job& job, Status status) {
       break;
   }
   log_.debug("group ", options_.id, ", operation ", job.number, " ended: ", status);
-  if (plane_->decides_alone()) return failure(job, status);
-  return settle(job, status);
+  if (!plane_->decides_alone()) return settle(job, status);
+  await_reason();
+  return failure(job, status);
+}
+
+// The page of a group can be revoked by a member that gave it up; why is on its way through the control thread.
+void Group::await_reason() {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kReasonLimit, [this] {
+    return over_ || revoked_epoch_ > 0 || !plane_->gone().empty() || host_.fenced();
+  });
 }
 
 // Waits until the survivors have decided about this operation. The control thread drives the decision; this thread

@@ -78,8 +78,10 @@ class Group {
   /// Queues one operation. The call itself fails only for what is wrong with the call.
   Result<RequestHandle> submit(collective::Operation operation, const std::byte* in, std::byte* out,
                                Deadline deadline = Deadline::never(), Callback callback = {});
-  /// Ends everything queued and to come with kStopped. Called by the engine before the group goes.
-  void stop(const Status& why);
+  /// Ends everything queued and to come with kStopped. Called by the engine before the group goes. With kWholeRank the
+  /// other members find this one gone; otherwise it has left this group only.
+  enum class Leaving : uint8_t { kGroup, kWholeRank };
+  void stop(const Status& why, Leaving leaving = Leaving::kGroup);
 
   // From the control thread:
   void revoke(const rendezvous::output::Revoke& revoke);
@@ -100,6 +102,7 @@ class Group {
   Status end(const Job& job, Status status);
   Status settle(const Job& job, const Status& cause);
   Status failure(const Job& job, const Status& cause) const;
+  void await_reason();
   void answer_revocation();
   void settle_when_complete();
   Status ensure_worker();
