@@ -140,8 +140,8 @@ void survive_a_kill(const JobOptions& options, uint64_t count, bool last_may_be_
       if (values != std::vector<uint64_t>(count, mine)) return 4;
       tell(text(status.to_string(), " #", status.operation().value_or(0)));
       if (status.code() != Code::kPeerLost || status.lost() != std::vector<int>{kVictim}) return 5;
-      std::vector<int> rest = engine.world().ranks();
-      std::erase(rest, kVictim);
+      const std::vector<int> rest = engine.members();
+      if (rest != std::vector<int>{0, 1, 3}) return 7;
       auto group = engine.create_group(rest, Deadline::after_seconds(10));
       if (!group.ok()) {
         tell(group.status().to_string());

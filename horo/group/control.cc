@@ -96,7 +96,7 @@ void Control::loop(const std::stop_token& stop) {
   if (options_.self.memory != nullptr) life.emplace(options_.self.memory->header().life);
   while (true) {
     run_tasks();
-    if (stop.stop_requested()) return;
+    if (stop.stop_requested()) return run_tasks();  // What was posted before the request, the goodbye among it.
     auto events = poller_->wait(next_deadline());
     if (!events.ok()) {
       log_.error("the control thread cannot wait for its connections: ", events.status());
@@ -237,6 +237,7 @@ void Control::on_channel(Link& link) {
   link.watched = net::Interest::kNone;
   if (status.code() == Code::kCorrupt) log_.error("rank ", link.rank, " sent what is no message: ", status);
   link.said_goodbye |= status.code() == Code::kStopped;
+  log_.debug("the connection to rank ", link.rank, " ended: ", status);
   link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
 }
 

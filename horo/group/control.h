@@ -79,7 +79,8 @@ class Control : public GroupHost {
   void found_dead(int rank);    ///< Its process is certainly gone.
   void stream_ended(int rank);  ///< Its data stream ended: it is dead, or cut off, or has left; it will show.
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
-  std::vector<int> members() const;
+  /// Ranks of the installed view, once none of `gone` is among them, or at the deadline.
+  std::vector<int> members_without(const std::vector<int>& gone, Deadline deadline);
   void mark_forked() { forked_.store(true, std::memory_order_relaxed); }
 
   void report(uint64_t epoch, const rendezvous::Report& report) override;

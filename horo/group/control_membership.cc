@@ -216,8 +216,13 @@ std::optional<std::string> Control::fenced() const {
   return fenced_;
 }
 
-std::vector<int> Control::members() const {
-  std::lock_guard lock(mutex_);
+std::vector<int> Control::members_without(const std::vector<int>& gone, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, deadline.at(), [&] {
+    return fenced_ || broken_ || std::none_of(gone.begin(), gone.end(), [&](int rank) {
+             return std::find(members_.begin(), members_.end(), rank) != members_.end();
+           });
+  });
   return members_;
 }
 

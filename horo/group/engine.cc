@@ -93,6 +93,18 @@ Status Engine::join() {
   return {};
 }
 
+std::vector<int> Engine::members() {
+  std::vector<int> gone;
+  {
+    std::lock_guard lock(mutex_);
+    for (const Holding& holding : groups_) {
+      const std::vector<int> ranks = holding.group->gone();
+      gone.insert(gone.end(), ranks.begin(), ranks.end());
+    }
+  }
+  return control_->members_without(gone, timeout());
+}
+
 Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
 
 void Engine::shutdown() {

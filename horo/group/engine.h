@@ -39,8 +39,9 @@ class Engine {
   /// Ranks on this rank's host, in order.
   const std::vector<int>& local_ranks() const { return local_ranks_; }
   uint64_t epoch() const { return control_->epoch(); }
-  /// Ranks of the current epoch.
-  std::vector<int> members() const { return control_->members(); }
+  /// Ranks of the current epoch. Where a group has just lost a member, waits until the survivors have agreed about it
+  /// (at most HORO_TIMEOUT), so that all of them get the same answer after the same failure.
+  std::vector<int> members();
   Log& log() { return log_; }
   const Config& config() const { return options_.config; }
 

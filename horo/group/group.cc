@@ -103,6 +103,14 @@ void Group::stop(const Status& why, Leaving leaving) {
   for (const RequestHandle& request : rest) request->finish(why);
 }
 
+std::vector<int> Group::gone() const {
+  std::vector<int> ranks;
+  for (int member : plane_->gone()) {
+    if (member != options_.member) ranks.push_back(options_.ranks[static_cast<size_t>(member)]);
+  }
+  return ranks;
+}
+
 Status Group::check(const collective::Operation& operation, const std::byte* in, const std::byte* out) const {
   if (host_.forked()) {
     return {Code::kForked,

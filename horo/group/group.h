@@ -72,6 +72,9 @@ class Group {
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
 
+  /// Ranks in the job of the members that this group has missed in an operation.
+  std::vector<int> gone() const;
+
   /// Runs one operation and returns its outcome.
   Status run(const collective::Operation& operation, const std::byte* in, std::byte* out,
              Deadline deadline = Deadline::never());
