@@ -66,5 +66,6 @@ function(horo_programs)
       set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name}
                                                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
     endforeach()
+    include(${PROJECT_SOURCE_DIR}/examples/examples.cmake OPTIONAL)
   endif()
 endfunction()

@@ -148,7 +148,7 @@ def public_headers(source: Source) -> Iterator[Violation]:
 
 def headers_in_place(source: Source) -> Iterator[Violation]:
     for number, header in source.includes():
-        if SOCKET_HEADERS.match(header) and not source.under(("horo/net/", "tests/", "bench/")):
+        if SOCKET_HEADERS.match(header) and not source.under(("horo/net/", "tests/", "bench/", "examples/")):
             yield Violation(source.path, number, f"<{header}> belongs to horo/net")
         for pattern, name, folders in FRAMEWORK_HEADERS:
             if pattern.match(header) and not source.under(folders):
@@ -163,7 +163,7 @@ def names_in_place(source: Source) -> Iterator[Violation]:
 
 
 def environment(source: Source) -> Iterator[Violation]:
-    if source.path == "horo/base/config.cc" or source.is_test:
+    if source.path == "horo/base/config.cc" or source.is_test or source.under(("examples/",)):
         return
     for number, line in enumerate(source.code, 1):
         if match := ENVIRONMENT.search(line):
