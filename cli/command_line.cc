@@ -10,6 +10,11 @@
 #include "cli/bench/bench.h"
 #include "cli/bench/flags.h"
 #include "cli/bench/rank.h"
+#include "cli/check/facts.h"
+#include "cli/check/rank.h"
+#include "cli/check/scenarios.h"
+#include "cli/machine.h"
+#include "cli/table.h"
 #include "horo/api/horo.h"
 #include "horo/base/build.h"
 #include "horo/base/text.h"
@@ -77,6 +82,34 @@ std::vector<std::string> words_of(int argc, char** argv) {
   return words;
 }
 
+struct CheckFlags {
+  bool self_test = false;
+  bool algorithms = false;
+  SelfTestOptions test;
+
+  void add_to(CLI::App& command) {
+    auto* wanted = command.add_flag("--self-test", self_test, "Kill, freeze, mismatch and pester a small job");
+    command.add_option("--seconds", test.seconds, "How long the self-test takes, about")->needs(wanted)
+        ->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+    command.add_option("--seed", test.seed, "Of the self-test's choices")->needs(wanted)->capture_default_str();
+    command.add_flag("--algorithms", algorithms, "List the collective algorithms");
+  }
+};
+
+int run_check(const CheckFlags& flags) {
+  if (flags.algorithms) {
+    std::cout << algorithms_text(colours_on(1));
+    return 0;
+  }
+  std::cout << this_machine().to_string() << "\n" << std::endl;
+  if (flags.self_test) return report_self_test(run_self_test(flags.test), flags.test) ? 0 : kFailed;
+  Table table({"", "here", "note"});
+  for (size_t column : {0, 1, 2}) table.flush_left(column);
+  for (const Fact& fact : facts_of_this_machine()) table.add({fact.name, fact.value, fact.advice});
+  std::cout << table.to_string(colours_on(1));
+  return 0;
+}
+
 }  // namespace
 
 int run(int argc, char** argv) {
@@ -90,6 +123,14 @@ int run(int argc, char** argv) {
   bool markdown = false;
   CLI::App* knobs = app.add_subcommand("knobs", "List the HORO_* variables");
   knobs->add_flag("--markdown", markdown, "As a table for the documentation");
+  CheckFlags check_flags;
+  CLI::App* check_command = app.add_subcommand("check", "Say what this machine offers, and test horo on it");
+  check_flags.add_to(*check_command);
+  CheckRankOptions check_rank;
+  CLI::App* check_rank_command = app.add_subcommand("check-rank", "One rank of the self-test")->group("");
+  check_rank_command->add_option("--report", check_rank.report)->required();
+  check_rank_command->add_option("--stop", check_rank.stop);
+  check_rank_command->add_flag("--mismatch", check_rank.mismatch);
   std::string folder;
   CLI::App* rank = app.add_subcommand("bench-rank", "One rank of horo bench")->group("");
   rank->add_option("folder", folder)->required();
@@ -103,6 +144,8 @@ int run(int argc, char** argv) {
     return explain(app, words, error);
   }
   if (rank->parsed()) return bench::run_bench_rank(folder);
+  if (check_rank_command->parsed()) return run_check_rank(check_rank);
+  if (check_command->parsed()) return run_check(check_flags);
   if (knobs->parsed()) {
     std::cout << (markdown ? horo_knobs_markdown() : horo_knobs_help());
     return 0;
