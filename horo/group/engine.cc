@@ -94,6 +94,7 @@ Status Engine::join() {
 }
 
 std::vector<int> Engine::members() {
+  if (control_->forked()) return {};
   std::vector<int> gone;
   {
     std::lock_guard lock(mutex_);
@@ -108,6 +109,7 @@ std::vector<int> Engine::members() {
 Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
 
 void Engine::shutdown() {
+  if (control_ && control_->forked()) return;
   std::vector<Holding> groups;
   {
     std::lock_guard lock(mutex_);
@@ -130,6 +132,7 @@ void Engine::retire(Holding holding) {
 }
 
 Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
+  if (control_->forked()) return Status(Code::kForked, "a forked child cannot allocate buffers");
   if (memory_) return memory_->allocate(bytes);
   std::lock_guard lock(mutex_);
   auto memory = std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[bytes]);
@@ -140,6 +143,7 @@ Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
 }
 
 void Engine::free(std::byte* memory) {
+  if (control_->forked()) return;
   if (memory_) return memory_->free(memory);
   std::lock_guard lock(mutex_);
   plain_buffers_.erase(memory);

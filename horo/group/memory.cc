@@ -72,13 +72,18 @@ Result<std::span<std::byte>> Memory::take_area(uint64_t bytes) {
 Result<std::span<std::byte>> Memory::allocate(uint64_t bytes) {
   HORO_ASSIGN(auto area, take_area(bytes));
   Status real = segment_.populate(offset(area.data()), area.size());
-  if (real.ok()) return area;
+  if (real.ok()) {
+    // The caller's data: a forked worker may look at it.
+    segment_.set_inherited(offset(area.data()), area.size(), true);
+    return area;
+  }
   free(area.data());
   return real;
 }
 
 void Memory::free(std::byte* memory) {
   std::lock_guard lock(mutex_);
+  segment_.set_inherited(offset(memory), areas_.bytes_at(offset(memory)), false);
   areas_.give_back(offset(memory));
 }
 

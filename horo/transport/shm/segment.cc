@@ -103,6 +103,12 @@ Status Segment::populate(size_t begin, size_t bytes) const {
   return {};
 }
 
+void Segment::set_inherited(size_t begin, size_t bytes, bool inherited) const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t first = begin / page * page;
+  madvise(memory().data() + first, begin + bytes - first, inherited ? MADV_DOFORK : MADV_DONTFORK);
+}
+
 Result<Mapping> map_peer(const net::UniqueFd& fd, size_t bytes, Access access) {
   struct stat file {};
   if (fstat(fd.get(), &file) != 0) return system_status("cannot examine a peer's shared memory");

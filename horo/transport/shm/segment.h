@@ -42,6 +42,8 @@ class Segment {
   /// Touches [begin, begin + bytes) so that it is real memory before anybody needs it. kUnavailable, and nothing taken,
   /// if that would go beyond the memory limit of the process's cgroup.
   Status populate(size_t begin, size_t bytes) const;
+  /// Whether a forked child sees this range. At first it sees nothing of a segment.
+  void set_inherited(size_t begin, size_t bytes, bool inherited) const;
 
  private:
   static Result<Segment> create(const std::string& name, size_t bytes, unsigned seals);
