@@ -55,6 +55,7 @@ function(horo_programs)
     install(TARGETS horo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
     if(HORO_TESTS AND cli_tests)
       horo_test(cli SOURCES ${cli_tests} LIBRARIES horo_cli_parts)
+      add_dependencies(horo_cli_test horo_cli)  # Which it runs.
     endif()
   endif()
 

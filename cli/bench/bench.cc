@@ -46,6 +46,13 @@ Result<Contenders> start_contenders(const BenchOptions& options, const Field& fi
   progress.show("starting horo");
   HORO_ASSIGN(auto horo, Contender::start_horo(field));
   contenders.all.push_back(std::move(horo));
+  for (size_t i = 0; i < options.variants.size(); ++i) {
+    Field varied = field;
+    varied.variant = options.variants[i];
+    varied.number = static_cast<int>(i) + 1;
+    HORO_ASSIGN(auto variant, Contender::start_horo(varied));
+    contenders.all.push_back(std::move(variant));
+  }
   for (const std::string& name : options.peers) {
     progress.show("starting " + name);
     auto peer = Contender::start_peer(name, field);
@@ -61,13 +68,18 @@ Result<Contenders> start_contenders(const BenchOptions& options, const Field& fi
 std::vector<Lane> lanes_of(const BenchOptions& options, const Contenders& contenders, bool with_stream) {
   std::vector<Lane> lanes;
   Contender* horo = contenders.all.front().get();
-  const Lane usual{.name = "horo", .label = "horo", .contender = horo, .op = options.op,
+  const Lane usual{.name = "horo", .label = "horo", .contender = horo, .op = options.op, .dtype = options.dtype,
                    .in_place = options.in_place()};
   if (options.buffers != Buffers::kLibrary) lanes.push_back(usual);
   if (options.buffers != Buffers::kOrdinary) {
     lanes.push_back(usual);
     lanes.back().label = "horo, library buffers";
     lanes.back().library = true;
+  }
+  for (DType dtype : options.more_dtypes) {
+    lanes.push_back(usual);
+    lanes.back().name = lanes.back().label = text("horo ", name(dtype));
+    lanes.back().dtype = dtype;
   }
   for (size_t i = 1; i < contenders.all.size(); ++i) {
     lanes.push_back(usual);
@@ -77,10 +89,11 @@ std::vector<Lane> lanes_of(const BenchOptions& options, const Contenders& conten
   if (options.op == Op::kBarrier) return lanes;
   for (bool streamed : {false, true}) {
     lanes.push_back({.name = "copy", .label = streamed ? "copy past the cache" : "copy", .contender = horo,
-                     .op = Op::kCopy, .library = streamed, .is_limit = true});
+                     .op = Op::kCopy, .dtype = options.dtype, .library = streamed, .is_limit = true});
   }
   if (with_stream) {
-    lanes.push_back({.name = "stream", .label = "raw stream", .contender = horo, .op = Op::kStream, .is_limit = true});
+    lanes.push_back({.name = "stream", .label = "raw stream", .contender = horo, .op = Op::kStream,
+                     .dtype = options.dtype, .is_limit = true});
   }
   return lanes;
 }
@@ -110,7 +123,9 @@ std::string headline(const Report& report) {
   const BenchOptions& options = report.options;
   std::string line = text(name(options.op), " ", name(options.dtype), ", ", options.ranks, " ranks");
   if (options.hosts > 1) line += text(" on ", options.hosts, " hosts (network namespaces)");
-  if (options.bits_per_second > 0) line += text(" at ", cli::number(static_cast<double>(options.bits_per_second) * 1e-9), " Gbit/s");
+  if (options.bits_per_second > 0) {
+    line += text(" at ", cli::number(static_cast<double>(options.bits_per_second) * 1e-9), " Gbit/s");
+  }
   line += text(", transport ", report.transport, ", ", options.in_place() ? "in place" : "out of place");
   return line + text("; medians of ", options.rounds, " interleaved rounds");
 }

@@ -60,6 +60,7 @@ Contender::~Contender() {
 
 Status Contender::make_pipes(const std::string& folder, int ranks) {
   folder_ = text(folder, "/", name_);
+  std::replace(folder_.begin(), folder_.end(), ' ', '-');
   std::error_code error;
   std::filesystem::create_directory(folder_, error);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -86,7 +87,7 @@ Status Contender::spawn(const cli::ProcessOptions& options) {
 }
 
 Result<std::unique_ptr<Contender>> Contender::start_horo(const Field& field) {
-  std::unique_ptr<Contender> made(new Contender("horo"));
+  std::unique_ptr<Contender> made(new Contender(field.variant.empty() ? "horo" : text("horo ", field.variant)));
   HORO_TRY(made->make_pipes(field.folder, field.ranks));
   HORO_TRY(made->start_ranks(field));
   HORO_TRY(made->await_ready(Deadline::after_seconds(kStartSeconds)));
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Contender>> Contender::start_horo(const Field& field) {
 }
 
 Status Contender::start_ranks(const Field& field) {
-  const std::string job = cli::unique_name("bench-");
+  const std::string job = cli::unique_name("bench-") + field.variant;
   HORO_ASSIGN(net::Key random, net::Key::random());
   const auto key = std::make_shared<const net::Key>(std::move(random));
   std::string store;
@@ -102,7 +103,8 @@ Status Contender::start_ranks(const Field& field) {
     HORO_ASSIGN(store_, rendezvous::TcpStoreServer::start(net::Address::loopback(), {.job = job, .key = key}));
     store = store_->address().to_string();
   } else {
-    store = field.network->host(0).address + ":29400";  // Nobody else is in there; rank 0 serves it.
+    // Nobody else is in there; rank 0 serves the store. Variants have ports of their own.
+    store = text(field.network->host(0).address, ":", 29400 + field.number);
   }
   for (int rank = 0; rank < field.ranks; ++rank) {
     HORO_ASSIGN(const net::UniqueFd secret, pipe_with(*key));
@@ -113,6 +115,10 @@ Status Contender::start_ranks(const Field& field) {
                            {"HORO_STORE", store},       {"HORO_JOB_ID", job},
                            {"HORO_KEY_FILE", ""},       {"HORO_KEY_FD", text(secret.get())},
                            {"OMP_NUM_THREADS", "1"},    {"HORO_INTERFACE", "127.0.0.1"}};
+    const size_t equals = field.variant.find('=');
+    if (equals != std::string::npos) {
+      options.environment[field.variant.substr(0, equals)] = field.variant.substr(equals + 1);
+    }
     if (field.transport != "auto") options.environment["HORO_TRANSPORT"] = field.transport;
     if (field.network != nullptr) {
       const Host& host = field.network->host_of(rank, field.ranks);

@@ -22,6 +22,8 @@ struct Field {
   std::string folder;                ///< For pipes; each contender makes one of its own in it.
   bool oversubscribed = false;       ///< More ranks than cores: peers are asked to yield.
   bool verbose = false;              ///< What the ranks print is shown.
+  int number = 0;                    ///< Of this job of horo among those of the run.
+  std::string variant;               ///< Of horo: "HORO_CHECKSUM=0", or nothing.
 };
 
 /// What one command gave. Times are the longest of all ranks, operation by operation.

@@ -33,7 +33,8 @@ void Flags::add_to(CLI::App& command) {
   // CLI11 takes -np for -n p; main() rewrites it.
   command.add_option("-n,--np,--ranks", ranks, "How many ranks")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--sizes", sizes, "Bytes of the tensor, with commas: 4,64K,16M")->capture_default_str();
-  command.add_option("--dtype", dtype, "f32, bf16, f16, f64, i32, ...")->capture_default_str();
+  command.add_option("--dtype", dtype, "Of the elements; several (f32,bf16) compare equal counts of them")->capture_default_str();
+  command.add_option("--variant", variants, "One more job of horo with this set: HORO_CHECKSUM=0");
   command.add_option("--json", json, "Write the figures to this file (- for standard output)");
   command.add_option("--peers", peers, "Other libraries to measure in turn: gloo,openmpi,torch-gloo");
   command.add_option("--rounds", rounds, "Rounds in which each has its turn")->check(CLI::Range(1, 1000))
@@ -58,9 +59,15 @@ Result<BenchOptions> Flags::options() const {
   options.op = *op_named(op);
   options.ranks = ranks;
   HORO_ASSIGN(options.sizes, parse_sizes(sizes));
-  const auto type = dtype_named(dtype);
-  if (!type) return Status(Code::kInvalidArgument, text("--dtype ", dtype, " is unknown: take f32, bf16, f16, f64, i32"));
-  options.dtype = *type;
+  for (const std::string& word : words_of(dtype)) {
+    const auto type = dtype_named(word);
+    if (!type) return Status(Code::kInvalidArgument, text("--dtype ", word, " is unknown: take f32, bf16, f16, f64, i32"));
+    options.more_dtypes.push_back(*type);
+  }
+  if (options.more_dtypes.empty()) return Status(Code::kInvalidArgument, "--dtype needs a value, such as f32");
+  options.dtype = options.more_dtypes.front();
+  options.more_dtypes.erase(options.more_dtypes.begin());
+  options.variants = variants;
   options.json = json;
   options.peers = words_of(peers);
   options.rounds = rounds;

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include <string>
+#include <vector>
 
 #include "cli/bench/options.h"
 
@@ -15,6 +16,7 @@ struct Flags {
   int ranks = 2;
   std::string sizes = "4,1K,64K,1M,16M,64M";
   std::string dtype = "f32";
+  std::vector<std::string> variants;
   std::string json;
   std::string peers;
   int rounds = 5;

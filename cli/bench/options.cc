@@ -61,6 +61,14 @@ Status validate(const BenchOptions& options) {
   if (!Pattern::supports(options.dtype)) {
     return refuse(text("--dtype ", name(options.dtype), " has no sum to check: take one of the numbers, such as f32"));
   }
+  for (DType more : options.more_dtypes) {
+    if (!Pattern::supports(more)) return refuse(text("--dtype ", name(more), " has no sum to check"));
+  }
+  for (const std::string& variant : options.variants) {
+    if (variant.rfind("HORO_", 0) != 0 || variant.find('=') == std::string::npos) {
+      return refuse(text("--variant ", variant, " is not of the form HORO_NAME=VALUE ('horo knobs' lists the names)"));
+    }
+  }
   const bool apart = options.op == Op::kAllgather || options.op == Op::kReducescatter || options.op == Op::kAlltoall;
   if (apart && options.place == Place::kIn) {
     return refuse(text("--in-place does not go with ", name(options.op), ": its input and output differ in size"));

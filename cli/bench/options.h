@@ -19,6 +19,10 @@ struct BenchOptions {
   int ranks = 2;
   std::vector<uint64_t> sizes;
   DType dtype = DType::kF32;
+  /// Measured beside it in horo alone, with as many elements.
+  std::vector<DType> more_dtypes;
+  /// "HORO_CHECKSUM=0": each is one more job of horo, with this set.
+  std::vector<std::string> variants;
   std::string json;  ///< A file; empty: none. "-": standard output.
   std::vector<std::string> peers;
   int rounds = 5;

@@ -50,7 +50,7 @@ void add_size(const Report& report, const SizeResult& size, cli::Table& table) {
       continue;
     }
     const Figures f = figures(size, lane);
-    const double bandwidth = gigabytes_per_second(size.bytes, f.median_us);
+    const double bandwidth = gigabytes_per_second(lane.bytes, f.median_us);
     table.add({label, lane.lane->label, cli::number(f.median_us), cli::number(f.p99_us),
                f.back_to_back_us > 0 ? cli::number(f.back_to_back_us) : "", cli::number(bandwidth),
                cli::number(bandwidth * bus_factor(report.options.op, report.options.ranks)),
@@ -90,7 +90,7 @@ Figures figures(const SizeResult& size, const LaneResult& lane) {
   f.p99_us = quantile(all, 0.99);
   f.minimum_us = all.empty() ? 0 : *std::min_element(all.begin(), all.end());
   f.back_to_back_us = median(batches);
-  const double gib = static_cast<double>(operations) * static_cast<double>(size.bytes) / kGiB;
+  const double gib = static_cast<double>(operations) * static_cast<double>(lane.bytes) / kGiB;
   f.cpu_seconds_per_gib = gib > 0 ? cpu / gib : 0;
   return f;
 }

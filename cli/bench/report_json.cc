@@ -10,13 +10,14 @@ namespace {
 using nlohmann::json;
 
 json contender_json(const Report& report, const SizeResult& size, const LaneResult& lane) {
-  json one{{"name", lane.lane->name}, {"buffers", lane.lane->library ? "library" : "ordinary"}};
+  json one{{"name", lane.lane->name}, {"buffers", lane.lane->library ? "library" : "ordinary"},
+           {"dtype", std::string(name(lane.lane->dtype))}};
   if (!lane.left_out.empty()) {
     one["left_out"] = lane.left_out;
     return one;
   }
   const Figures f = figures(size, lane);
-  const double bandwidth = f.median_us > 0 ? static_cast<double>(size.bytes) / f.median_us * 1e-3 : 0;
+  const double bandwidth = f.median_us > 0 ? static_cast<double>(lane.bytes) / f.median_us * 1e-3 : 0;
   one["median_us"] = f.median_us;
   one["p99_us"] = f.p99_us;
   one["minimum_us"] = f.minimum_us;

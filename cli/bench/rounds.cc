@@ -19,7 +19,7 @@ constexpr int kFewestIterations = 3;
 Command command_of(const BenchOptions& options, const Lane& lane, uint64_t count) {
   Command command;
   command.op = lane.op;
-  command.dtype = options.dtype;
+  command.dtype = lane.dtype;
   command.count = count;
   command.in_place = lane.in_place;
   command.library = lane.library;
@@ -41,6 +41,7 @@ class SizeRun {
     for (const Lane& lane : lanes) {
       result_.lanes.emplace_back();
       result_.lanes.back().lane = &lane;
+      result_.lanes.back().bytes = options.op == Op::kBarrier ? 0 : count_ * size_of(lane.dtype);
     }
   }
 

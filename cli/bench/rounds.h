@@ -17,6 +17,7 @@ struct Lane {
   std::string label;  ///< What a table says: "horo, library buffers"
   Contender* contender = nullptr;
   Op op = Op::kAllreduce;
+  DType dtype = DType::kF32;
   bool library = false;
   bool in_place = false;
   bool is_limit = false;  ///< "copy", "stream": what the others are compared with.
@@ -31,6 +32,7 @@ struct Turn {
 struct LaneResult {
   const Lane* lane = nullptr;
   std::string left_out;  ///< Why there is nothing, when there is nothing.
+  uint64_t bytes = 0;  ///< Of its tensor: as many elements as the others', which may be wider.
   int iterations = 0;
   int batch = 0;
   std::vector<Turn> turns;  ///< One per round.
