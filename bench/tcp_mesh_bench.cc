@@ -71,7 +71,7 @@ void run_rank(int rank, std::vector<net::Socket> sockets, const Setting& setting
   options.checksum = setting.checksum;
   auto mesh = tcp::Mesh::create({rank, 2, 1, 1}, std::move(streams), options).value();
   uint64_t number = 0;
-  for (size_t bytes = 4; bytes <= most; bytes = bytes == 4 ? 1024 : bytes * 8) {
+  for (size_t bytes = 4; bytes <= most; bytes = bytes == 4 ? 1024 : bytes * 4) {
     auto seconds = measure(*mesh, number, bytes, setting.combine);
     if (rank != 0) continue;
     const double best = seconds.front();
