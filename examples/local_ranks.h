@@ -31,6 +31,12 @@ inline bool is_rank() { return std::getenv("HORO_RANK") != nullptr; }
 
 inline int usable_cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
+/// How many other processes want to run, on average over the last minute. Asked before the ranks are busy.
+inline double machine_load() {
+  double load = 0;
+  return getloadavg(&load, 1) == 1 ? load : 0;
+}
+
 [[noreturn]] inline void system_failure(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
