@@ -1,14 +1,13 @@
 // Ranks that are stopped, late or idle: who is named, who is given up, who is fenced, and what waiting costs.
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <fstream>
 
 #include "horo/base/text.h"
 #include "tests/job.h"
+#include "tests/process.h"
 #include "tests/workload.h"
 
 namespace horo::test {
@@ -156,31 +155,6 @@ TEST_P(Freeze, ARankStoppedForLessThanTheLimitIsNotLost) {
   auto codes = job.wait(Deadline::after_seconds(10));
   ASSERT_TRUE(codes.ok()) << codes.status();
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ((*codes)[static_cast<size_t>(rank)], 0) << job.told(rank);
-}
-
-struct Use {
-  double cpu_ms = 0;
-  long switches = 0;
-};
-
-/// CPU time and switches of all threads of a process.
-Use use_of(pid_t pid) {
-  Use use;
-  const std::string folder = text("/proc/", pid, "/task");
-  DIR* tasks = opendir(folder.c_str());
-  while (dirent* entry = tasks == nullptr ? nullptr : readdir(tasks)) {
-    if (entry->d_name[0] == '.') continue;
-    std::ifstream schedstat(text(folder, "/", entry->d_name, "/schedstat"));
-    double nanoseconds = 0;
-    if (schedstat >> nanoseconds) use.cpu_ms += nanoseconds / 1e6;
-    std::ifstream status(text(folder, "/", entry->d_name, "/status"));
-    for (std::string word; status >> word;) {
-      long count = 0;
-      if (word == "voluntary_ctxt_switches:" && status >> count) use.switches += count;
-    }
-  }
-  if (tasks != nullptr) closedir(tasks);
-  return use;
 }
 
 TEST_P(Freeze, AnIdleJobSendsNothing) {

@@ -116,6 +116,7 @@ Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& b
     key_bytes.emplace();
     std::copy(random.secret().begin(), random.secret().end(), key_bytes->begin());
   }
+  std::fflush(nullptr);  // Or every rank would print what the test has not printed yet.
   std::vector<int> starts;
   for (int rank = 0; rank < options.ranks; ++rank) {
     int start[2], told[2];
@@ -143,7 +144,8 @@ Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& b
   // Threads only from here on: the children are forked.
   const auto key = key_of(key_bytes);
   HORO_ASSIGN(job->store_, rendezvous::TcpStoreServer::start(net::Address::loopback(), {.job = "test", .key = key}));
-  const std::string address = job->store_->address().to_string();
+  const std::string address = options.store_through ? options.store_through(job->store_->address())
+                                                    : job->store_->address().to_string();
   for (int fd : starts) {
     if (write(fd, address.data(), address.size()) != static_cast<ssize_t>(address.size())) std::perror("start");
     close(fd);

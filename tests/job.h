@@ -23,6 +23,8 @@ struct JobOptions {
   /// Per rank, on top: HORO_HOST_ID, say.
   std::function<std::map<std::string, std::string, std::less<>>(int rank)> per_rank;
   bool with_key = true;
+  /// Given the store's address: where the ranks are to look for it (a relay, say).
+  std::function<std::string(const net::Address& store)> store_through;
 };
 
 /// What a rank does. The value is its exit code.

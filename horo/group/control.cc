@@ -106,6 +106,10 @@ void Control::loop(const std::stop_token& stop) {
       return;
     }
     for (const net::Event& event : std::vector<net::Event>(events->begin(), events->end())) on_event(event);
+    // Strangers that take too long, and connections that were held back, show in time alone.
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      if (listeners_[i].deadline().expired()) on_listener(i);
+    }
     tick(Clock::now());
     serve_more();
   }
@@ -113,7 +117,9 @@ void Control::loop(const std::stop_token& stop) {
 
 Deadline Control::next_deadline() const {
   Deadline deadline;
-  for (const net::Listener& listener : listeners_) deadline = deadline.earlier(listener.deadline());
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    if (deaf_.count(i) == 0) deadline = deadline.earlier(listeners_[i].deadline());
+  }
   if (auto at = membership_.next_tick()) deadline = deadline.earlier(Deadline(*at));
   if (auto at = suspicion_.next_tick()) deadline = deadline.earlier(Deadline(*at));
   for (const auto& [rank, at] : fading_) deadline = deadline.earlier(Deadline(at));
@@ -149,9 +155,11 @@ void Control::on_event(const net::Event& event) {
 
 void Control::on_listener(size_t index) {
   net::Listener& listener = listeners_[index];
+  if (deaf_.count(index) > 0) return;
   if (Status status = listener.step(); !status.ok()) {
     log_.error("cannot accept connections any more: ", status);
     (void)poller_->remove(listener.fd()).ok();
+    deaf_.insert(index);
     return;
   }
   while (auto channel = listener.take_channel()) {

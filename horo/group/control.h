@@ -134,6 +134,7 @@ class Control : public GroupHost {
   // Owned by the control thread once it runs.
   std::optional<net::Poller> poller_;
   std::vector<net::Listener> listeners_;
+  std::set<size_t> deaf_;              ///< Listeners that are broken.
   rendezvous::Membership membership_;
   rendezvous::Suspicion suspicion_;
   std::map<int, Time> waits_;   ///< Ranks that some group waits for, and when that was last said.

@@ -1,0 +1,233 @@
+// Strangers at every door of a running job: random, truncated, mutated and replayed byte strings. Nobody gets in, nobody
+// crashes, the sums stay right, and turning strangers away costs little.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "horo/base/text.h"
+#include "tests/job.h"
+#include "tests/process.h"
+#include "tests/relay.h"
+#include "tests/workload.h"
+
+namespace horo::test {
+namespace {
+
+using collective::Kind;
+using collective::Operation;
+using Bytes = std::vector<std::byte>;
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 3;
+
+/// Makes strings out of what real ranks said.
+class Liar {
+ public:
+  Liar(uint64_t seed, std::vector<Bytes> heard) : random_(seed), heard_(std::move(heard)) {}
+
+  Bytes next() {
+    switch (random_() % 7) {
+      case 0:
+        return noise(random_() % 600);
+      case 1:
+        return noise(random_() % 12);
+      case 2:
+        return truncated();
+      case 3:
+        return mutated(truncated());
+      case 4:
+        return mutated(client_hello());
+      case 5:
+        return attach();
+      default:
+        return whole();
+    }
+  }
+
+ private:
+  Bytes noise(size_t bytes) {
+    Bytes all(bytes);
+    for (std::byte& one : all) one = static_cast<std::byte>(random_());
+    return all;
+  }
+  /// A replay of everything that a rank said to the store.
+  Bytes whole() { return heard_[random_() % heard_.size()]; }
+  Bytes truncated() {
+    Bytes all = whole();
+    all.resize(random_() % (all.size() + 1));
+    return all;
+  }
+  /// A first flight of TLS as it was said, whole: its length stands in bytes 3 and 4.
+  Bytes client_hello() {
+    Bytes all = whole();
+    const size_t length = 5 + (static_cast<size_t>(all[3]) << 8 | static_cast<size_t>(all[4]));
+    all.resize(std::min(all.size(), length));
+    return all;
+  }
+  Bytes mutated(Bytes all) {
+    for (uint64_t i = random_() % 4; !all.empty() && i < 4; ++i) {
+      all[random_() % all.size()] ^= static_cast<std::byte>(1 << random_() % 8);
+    }
+    return all;
+  }
+  Bytes attach() {
+    Bytes all = noise(4 + random_() % 200);
+    for (size_t i = 0; i < 4; ++i) all[i] = static_cast<std::byte>("HATT"[i]);
+    return all;
+  }
+
+  std::mt19937_64 random_;
+  const std::vector<Bytes> heard_;
+};
+
+/// Throws one string and waits until the door is shut. False when nobody was there.
+bool throw_at(const net::Address& door, const Bytes& string) {
+  auto socket = net::Socket::connect(door, Deadline::after_seconds(10));
+  if (!socket.ok()) return false;
+  (void)socket->send_all(string, Deadline::after_seconds(5)).ok();
+  socket->shutdown_send();
+  std::array<std::byte, 4096> answer;
+  const Deadline deadline = Deadline::after_seconds(10);
+  while (!deadline.expired()) {
+    const net::IoResult got = socket->receive(answer);
+    if (got.is_moved()) continue;
+    if (!got.is_would_block()) return true;
+    pollfd item{socket->fd(), POLLIN, 0};
+    poll(&item, 1, deadline.poll_milliseconds());
+  }
+  return false;
+}
+
+/// A job that reduces until it is told to stop, and all its doors.
+struct Target {
+  Hold hold;
+  std::unique_ptr<Relay> relay;
+  std::unique_ptr<Job> job;
+  std::vector<net::Address> doors;
+};
+
+int reduce_and_check(group::Engine& engine, Hold& hold, bool busy) {
+  hold.take_part();
+  tell("ready\n");
+  if (!busy && !hold.wait(Deadline::after_seconds(300))) return 3;
+  Operation operation;
+  operation.kind = Kind::kAllreduce;
+  operation.dtype = DType::kU64;
+  operation.count = 1001;
+  uint64_t all = 0;
+  for (int rank = 0; rank < kRanks; ++rank) all |= uint64_t{1} << (4 * rank);
+  while (true) {
+    if (engine.epoch() != 0 || engine.members().size() != kRanks) return 6;
+    std::vector<uint64_t> values(1001, uint64_t{1} << (4 * engine.rank()));
+    values[1000] = engine.rank() == 0 && hold.wait(Deadline::after_seconds(0)) ? 1 : 0;
+    auto* bytes = reinterpret_cast<std::byte*>(values.data());
+    const Status status = engine.world().run(operation, bytes, bytes);
+    if (!status.ok()) {
+      tell(status.to_string());
+      return 4;
+    }
+    for (int i = 0; i < 1000; ++i) {
+      if (values[static_cast<size_t>(i)] != all) return 5;
+    }
+    if (values[1000] == 1) break;
+    // Leaves room for the strangers: the flood, not the reductions, is what is tested.
+    hold.wait(Deadline::after(milliseconds(2)));
+  }
+  return 0;
+}
+
+void start_target(Target& target, const char* transport, bool busy) {
+  JobOptions options{.ranks = kRanks,
+                     .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", transport}, {"HORO_LOG_LEVEL", "off"}}};
+  options.store_through = [&](const net::Address& store) {
+    auto relay = Relay::start(store);
+    HORO_CHECK(relay.ok(), relay.status().to_string());
+    target.relay = std::move(*relay);
+    return target.relay->address().to_string();
+  };
+  auto job = Job::start(options, [&](group::Engine& engine) { return reduce_and_check(engine, target.hold, busy); });
+  ASSERT_TRUE(job.ok()) << job.status();
+  target.job = std::move(*job);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE(target.job->next_line(rank, Deadline::after_seconds(20)).ok());
+    for (const std::string& door : listening_at(target.job->pid(rank))) {
+      auto address = net::Address::parse(door);
+      ASSERT_TRUE(address.ok()) << address.status();
+      target.doors.push_back(*address);
+    }
+  }
+  target.doors.push_back(target.job->store_address());
+}
+
+void expect_unharmed(Target& target) {
+  target.hold.let_go();
+  auto codes = target.job->wait(Deadline::after_seconds(30));
+  ASSERT_TRUE(codes.ok()) << codes.status();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ((*codes)[static_cast<size_t>(rank)], 0) << "rank " << rank << ": " << target.job->told(rank);
+  }
+}
+
+TEST(Garbage, AtEveryDoorOfARunningJobChangesNothing) {
+  const uint64_t seed = test_seed("Garbage");
+  const uint64_t strings = test_count("HORO_TEST_STRINGS", 100'000);
+  // Three quarters where there are Unix sockets too.
+  for (const auto& [transport, share] : {std::pair("shm", strings * 3 / 4), std::pair("tcp", strings / 4)}) {
+    Target target;
+    start_target(target, transport, true);
+    ASSERT_EQ(target.doors.size(), transport == std::string("shm") ? 2u * kRanks + 1 : kRanks + 1u);
+    const std::vector<Bytes> heard = target.relay->said();
+    ASSERT_GE(heard.size(), static_cast<size_t>(kRanks));
+    std::atomic<uint64_t> next{0}, nobody_there{0};
+    const uint64_t most = share;
+    const Time began = Clock::now();
+    std::vector<std::thread> throwers;
+    for (uint64_t thrower = 0; thrower < 8; ++thrower) {
+      throwers.emplace_back([&, thrower] {
+        Liar liar(seed + thrower, heard);
+        for (uint64_t i = 0; (i = next++) < most;) {
+          if (!throw_at(target.doors[i % target.doors.size()], liar.next())) ++nobody_there;
+        }
+      });
+    }
+    for (std::thread& thrower : throwers) thrower.join();
+    const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    std::printf("  %s: %llu strings at %zu doors in %.1f s\n", transport,
+                static_cast<unsigned long long>(most), target.doors.size(), seconds);
+    EXPECT_EQ(nobody_there, 0u) << "a door stayed closed, or a stranger was kept waiting";
+    expect_unharmed(target);
+  }
+}
+
+TEST(Garbage, TwoHundredConnectionsASecondCostLittle) {
+  const uint64_t seed = test_seed("Garbage");
+  Target target;
+  start_target(target, "shm", false);
+  const std::vector<Bytes> heard = target.relay->said();
+  Liar liar(seed, heard);
+  constexpr int kConnections = 400;
+  const net::Address door = target.doors.front();  // Of rank 0.
+  const Use before = use_of(target.job->pid(0));
+  const Time began = Clock::now();
+  for (int i = 0; i < kConnections; ++i) {
+    EXPECT_TRUE(throw_at(door, liar.next()));
+    const Time due = began + milliseconds(5) * (i + 1);
+    target.hold.wait(Deadline(due));  // Nobody lets go: this is the pace.
+  }
+  const double wall_ms = std::chrono::duration<double, std::milli>(Clock::now() - began).count();
+  const double cpu_ms = use_of(target.job->pid(0)).cpu_ms - before.cpu_ms;
+  std::printf("  %.0f connections/s cost the rank %.2f %% of a core (%.0f us each)\n", kConnections / wall_ms * 1e3,
+              cpu_ms / wall_ms * 100, cpu_ms / kConnections * 1e3);
+  EXPECT_LE(cpu_ms / wall_ms, 0.10);
+  expect_unharmed(target);
+}
+
+}  // namespace
+}  // namespace horo::test
