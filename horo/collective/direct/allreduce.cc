@@ -59,6 +59,8 @@ static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
 
 constexpr uint64_t kRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift apart a little.
 
+constexpr uint64_t kStreamFrom = uint64_t{8} << 20;  // Bytes of a tensor; bench: horo bench allreduce --sizes 4M,8M,16M
+
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 /// One large allreduce. Elements are counted from the beginning of the current round; there is one round unless the
@@ -79,8 +81,13 @@ class Sliced {
   bool restorable() const { return in_place() && mine().contributions == Holding::kWhole; }
   Status describe();
   Status check(const Descriptor& descriptor, int member) const;
+  /// Two ranks without library buffers: everybody reduces everything.
+  bool paired() const;
   Status run_round(uint64_t index);
   Status run_steps();
+  Status run_pair_steps();
+  Status copy_in_for_peer(uint64_t step);
+  Status reduce_with_peer(uint64_t step);
   Status copy_in(uint64_t step);
   Status reduce(uint64_t step);
   Status pull(uint64_t step);
@@ -90,6 +97,7 @@ class Sliced {
   Status wait_for_all(Word& (*word)(transport::MemberWords&), uint64_t count, bool patient = false);
 
   Range range(int member, uint64_t step) const;
+  Range pair_range(uint64_t step) const;
   const std::byte* contribution(int member, uint64_t step) const;
   const std::byte* result(int member, uint64_t step) const;
   std::byte* stage(uint64_t offset) const { return protocol_.staging().data() + offset; }
@@ -127,11 +135,19 @@ uint64_t step_length(const Protocol& protocol, const Reduction& reduction) {
   return std::max(wanted, divide_up(least, 64) * 64);
 }
 
+// With two ranks results go straight to the caller; a large separate output is in no cache.
+kernel::Placement placement_of(const Protocol& protocol, const Reduction& reduction) {
+  const bool streamed = protocol.size() == 2 && reduction.out != nullptr && reduction.out != reduction.in &&
+                        !protocol.offset_in_segment(reduction.out, 1) &&
+                        reduction.count * size_of(reduction.dtype) >= kernel::stream_threshold();
+  return streamed ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+}
+
 Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
     : protocol_(protocol),
       call_(call),
       reduction_(reduction),
-      combine_(kernel::combine_many(reduction.dtype, reduction.op)),
+      combine_(kernel::combine_many(reduction.dtype, reduction.op, kernel::best(), placement_of(protocol, reduction))),
       element_(size_of(reduction.dtype)),
       rank_(protocol.rank()),
       size_(protocol.size()),
@@ -200,15 +216,65 @@ Status Sliced::run_round(uint64_t index) {
   const uint64_t line = transport::kCacheLine / element_;
   slice_ = divide_up(divide_up(elements_, static_cast<uint64_t>(size_)), line) * line;
   first_step_ += steps_;
-  steps_ = divide_up(slice_, step_elements_);
+  steps_ = divide_up(paired() ? elements_ : slice_, step_elements_);
   pulled_ = 0;
-  Status status = run_steps();
+  Status status = paired() ? run_pair_steps() : run_steps();
   if (!status.ok()) {
     if (restorable()) restore();
     return status;
   }
-  if (restorable()) pull_own_slice();
+  if (restorable() && !paired()) pull_own_slice();
   return leave_round(index + 1 < rounds_);
+}
+
+bool Sliced::paired() const {
+  return size_ == 2 && std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) {
+           return one.contributions != Holding::kCallers && one.results != Holding::kCallers;
+         });
+}
+
+// Every step is copied in and, when the peer's is there, reduced straight into the caller's memory while the own input is
+// still in cache: no result passes through staging. Decided when both have copied everything in.
+Status Sliced::run_pair_steps() {
+  for (uint64_t step = 0; step <= steps_; ++step) {
+    if (step < steps_) HORO_TRY(copy_in_for_peer(step));
+    if (step >= 1) HORO_TRY(reduce_with_peer(step - 1));
+  }
+  return {};
+}
+
+Status Sliced::copy_in_for_peer(uint64_t step) {
+  const Range part = pair_range(step);
+  const std::byte* from = reduction_.in + (first_ + part.begin) * element_;
+  if (mine().contributions == Holding::kRing) {
+    if (step >= kRing) {
+      HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
+                            count_after(step - kRing)));
+    }
+    std::memcpy(stage(ring_slot(step, 0)), from, part.count * element_);
+  } else {
+    // A large copy leaves the cache before the peer comes to it; past the cache it costs less.
+    const bool large = elements_ * element_ >= kStreamFrom;
+    kernel::copy(stage(part.begin * element_), from, part.count * element_,
+                 large ? kernel::Placement::kStreamed : kernel::Placement::kCached);
+  }
+  return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
+}
+
+Status Sliced::reduce_with_peer(uint64_t step) {
+  const int peer = 1 - rank_;
+  const Range part = pair_range(step);
+  HORO_TRY(protocol_.wait_for(call_, peer, protocol_.words(peer).copied.word, count_after(step)));
+  if (takes()) {
+    const Descriptor& theirs = descriptor(peer);
+    const std::byte* base = protocol_.space().segments[static_cast<size_t>(peer)].data() + theirs.contribution;
+    Pointers inputs(2);
+    inputs[rank_] = reduction_.in + (first_ + part.begin) * element_;
+    inputs[peer] = base + (theirs.contributions == Holding::kRing ? ring_slot(step, 0) : part.begin * element_);
+    combine_(reduction_.out + (first_ + part.begin) * element_, inputs.span(), part.count, reduction_.scaling);
+    pulled_ = step + 1;
+  }
+  return protocol_.advance(call_, protocol_.words(rank_).taken.word, count_after(step));
 }
 
 // Step t is copied in while the others reduce step t - 1 and pull step t - 2. The slowest member never waits for
@@ -292,6 +358,11 @@ void Sliced::pull_own_slice() {
 
 // Puts the caller's input back: everything that was overwritten lies in our own staging.
 void Sliced::restore() {
+  if (paired()) {
+    const uint64_t overwritten = std::min(elements_, pulled_ * step_elements_);
+    std::memcpy(reduction_.out + first_ * element_, stage(0), overwritten * element_);
+    return;
+  }
   for (uint64_t step = 0; step < pulled_; ++step) {
     for (int member = 0; member < size_; ++member) {
       if (member == rank_) continue;
@@ -317,6 +388,11 @@ Sliced::Range Sliced::range(int member, uint64_t step) const {
   const uint64_t end = std::min(elements_, begin + slice_);
   const uint64_t from = std::min(end, begin + step * step_elements_);
   return {from, std::min(step_elements_, end - from)};
+}
+
+Sliced::Range Sliced::pair_range(uint64_t step) const {
+  const uint64_t from = std::min(elements_, step * step_elements_);
+  return {from, std::min(step_elements_, elements_ - from)};
 }
 
 const std::byte* Sliced::contribution(int member, uint64_t step) const {

@@ -22,7 +22,10 @@ struct Reduction {
 ///
 /// Up to slot_bytes: everybody publishes all of its input and combines everything itself, in rank order.
 ///
-/// Above: member i owns slice i. Everybody puts the other slices into its staging step by step, combines slice i of all
+/// Above, two ranks: both copy all of their input into staging, step by step, and reduce the peer's steps into the
+/// caller's memory as they come.
+///
+/// Above, more ranks or library buffers: member i owns slice i. Everybody puts the other slices into its staging step by step, combines slice i of all
 /// members, in rank order and straight out of their staging, into its own staging, and pulls the others' slices as they
 /// are done. Out of place, staging is a small ring that stays in cache. In place, staging keeps what is overwritten
 /// until the operation is decided, so that a failure puts it back. Buffers made by the library need no copy in: peers
