@@ -14,6 +14,7 @@ extra=()
 [ -z "${QUICK:-}" ] || extra=(--rounds 2 --seconds 0.03)
 failed=0
 
+# shellcheck disable=SC2016  # The backquotes are Markdown's.
 section() {
   printf '\n## %s\n\n`%s`\n\n```\n' "$1" "$2" >>"$page"
   echo "== $1" >&2

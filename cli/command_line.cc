@@ -1,11 +1,11 @@
 #include "cli/command_line.h"
 
-#include <CLI/CLI.hpp>
-
 #include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "cli/bench/bench.h"
 #include "cli/bench/flags.h"
@@ -15,6 +15,7 @@
 #include "cli/check/scenarios.h"
 #include "cli/machine.h"
 #include "cli/table.h"
+
 #include "horo/api/horo.h"
 #include "horo/base/build.h"
 #include "horo/base/text.h"
@@ -89,8 +90,10 @@ struct CheckFlags {
 
   void add_to(CLI::App& command) {
     auto* wanted = command.add_flag("--self-test", self_test, "Kill, freeze, mismatch and pester a small job");
-    command.add_option("--seconds", test.seconds, "How long the self-test takes, about")->needs(wanted)
-        ->check(CLI::Range(0.0, 86400.0))->capture_default_str();
+    command.add_option("--seconds", test.seconds, "How long the self-test takes, about")
+        ->needs(wanted)
+        ->check(CLI::Range(0.0, 86400.0))
+        ->capture_default_str();
     command.add_option("--seed", test.seed, "Of the self-test's choices")->needs(wanted)->capture_default_str();
     command.add_flag("--algorithms", algorithms, "List the collective algorithms");
   }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/process.h"
+
 #include "horo/base/text.h"
 
 namespace horo::cli {
@@ -71,7 +72,8 @@ void Janitor::order(const std::string& line) {
 Result<std::string> Janitor::make_folder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "horo-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) {
-    return Status(Code::kUnavailable, text("cannot make a folder like ", pattern, "; set TMPDIR to one that is writable"));
+    return Status(Code::kUnavailable,
+                  text("cannot make a folder like ", pattern, "; set TMPDIR to one that is writable"));
   }
   order("folder " + pattern);
   return pattern;

@@ -8,8 +8,8 @@
 namespace horo::cli {
 
 struct Machine {
-  std::string model;                ///< "Neoverse-V1", "Intel(R) Xeon(R) Processor"
-  std::string architecture;         ///< "x86_64"
+  std::string model;         ///< "Neoverse-V1", "Intel(R) Xeon(R) Processor"
+  std::string architecture;  ///< "x86_64"
   int usable_cores = 0;
   std::string kernel;               ///< "Linux 6.1.0"
   std::vector<std::string> caches;  ///< "L1d 48K", "L2 2048K", "L3 307200K"

@@ -34,7 +34,8 @@ std::vector<char*> pointers(std::vector<std::string>& lines) {
 }
 
 /// Between fork and exec: system calls only.
-[[noreturn]] void become(const ProcessOptions& options, pid_t parent, char* const* arguments, char* const* environment) {
+[[noreturn]] void become(const ProcessOptions& options, pid_t parent, char* const* arguments,
+                         char* const* environment) {
   prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(127);  // The parent went before the line above.
   setpgid(0, 0);
@@ -122,7 +123,8 @@ Status run_command(const std::vector<std::string>& arguments, Deadline deadline)
   std::string command;
   for (const std::string& word : arguments) command += (command.empty() ? "" : " ") + word;
   while (!said.empty() && said.back() == '\n') said.pop_back();
-  return Status(Code::kUnavailable, text("'", command, "' ", code ? text("failed (", *code, ")") : "did not end", ": ", said));
+  return Status(Code::kUnavailable,
+                text("'", command, "' ", code ? text("failed (", *code, ")") : "did not end", ": ", said));
 }
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }

@@ -5,10 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/process.h"
+
 #include "horo/base/text.h"
 
 namespace horo::cli {
@@ -66,8 +68,8 @@ std::vector<std::string> namespaces_of(pid_t pid) {
 }
 
 TEST_F(Program, BenchMeasuresTwoRanksAndWritesJson) {
-  const Outcome outcome =
-      run(text("bench allreduce -np 2 --sizes 4,64K --rounds 1 --seconds 0.01 --buffers both --json ", file("out.json")));
+  const Outcome outcome = run(
+      text("bench allreduce -np 2 --sizes 4,64K --rounds 1 --seconds 0.01 --buffers both --json ", file("out.json")));
   ASSERT_EQ(outcome.code, 0) << outcome.said;
   const auto json = nlohmann::json::parse(std::ifstream(file("out.json")));
   EXPECT_EQ(json["operation"], "allreduce");

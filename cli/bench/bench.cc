@@ -11,6 +11,7 @@
 #include "cli/bench/report.h"
 #include "cli/bench/rounds.h"
 #include "cli/table.h"
+
 #include "horo/base/system.h"
 #include "horo/base/text.h"
 
@@ -68,7 +69,11 @@ Result<Contenders> start_contenders(const BenchOptions& options, const Field& fi
 std::vector<Lane> lanes_of(const BenchOptions& options, const Contenders& contenders, bool with_stream) {
   std::vector<Lane> lanes;
   Contender* horo = contenders.all.front().get();
-  const Lane usual{.name = "horo", .label = "horo", .contender = horo, .op = options.op, .dtype = options.dtype,
+  const Lane usual{.name = "horo",
+                   .label = "horo",
+                   .contender = horo,
+                   .op = options.op,
+                   .dtype = options.dtype,
                    .in_place = options.in_place()};
   if (options.buffers != Buffers::kLibrary) lanes.push_back(usual);
   if (options.buffers != Buffers::kOrdinary) {
@@ -88,12 +93,21 @@ std::vector<Lane> lanes_of(const BenchOptions& options, const Contenders& conten
   }
   if (options.op == Op::kBarrier) return lanes;
   for (bool streamed : {false, true}) {
-    lanes.push_back({.name = "copy", .label = streamed ? "copy past the cache" : "copy", .contender = horo,
-                     .op = Op::kCopy, .dtype = options.dtype, .library = streamed, .is_limit = true});
+    lanes.push_back({.name = "copy",
+                     .label = streamed ? "copy past the cache" : "copy",
+                     .contender = horo,
+                     .op = Op::kCopy,
+                     .dtype = options.dtype,
+                     .library = streamed,
+                     .is_limit = true});
   }
   if (with_stream) {
-    lanes.push_back({.name = "stream", .label = "raw stream", .contender = horo, .op = Op::kStream,
-                     .dtype = options.dtype, .is_limit = true});
+    lanes.push_back({.name = "stream",
+                     .label = "raw stream",
+                     .contender = horo,
+                     .op = Op::kStream,
+                     .dtype = options.dtype,
+                     .is_limit = true});
   }
   return lanes;
 }
@@ -148,15 +162,19 @@ Status run_bench(const BenchOptions& options) {
               .oversubscribed = options.ranks > System().usable_cores(),
               .verbose = options.verbose};
   HORO_ASSIGN(auto contenders, start_contenders(options, field, progress));
-  Report report{.machine = cli::this_machine(), .options = options,
-                .transport = contenders.all.front()->transport(), .sizes = {}, .left_out = contenders.left_out};
+  Report report{.machine = cli::this_machine(),
+                .options = options,
+                .transport = contenders.all.front()->transport(),
+                .sizes = {},
+                .left_out = contenders.left_out};
   HORO_TRY(check_transport(options, report.transport));
   const std::vector<Lane> lanes = lanes_of(options, contenders, report.transport == "tcp");
   HORO_ASSIGN(report.sizes, measure_all(options, lanes, [&](const std::string& line) { progress.show(line); }));
   progress.clear();
   if (options.json == "-") return write_json(report, options.json);
-  std::cout << report.machine.to_string() << '\n' << headline(report) << "\n\n" << to_table(report, cli::colours_on(1))
-            << std::flush;
+  std::cout << report.machine.to_string() << '\n'
+            << headline(report) << "\n\n"
+            << to_table(report, cli::colours_on(1)) << std::flush;
   return options.json.empty() ? Status() : write_json(report, options.json);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/bench/options.h"
+
 #include "horo/base/status.h"
 
 namespace horo::bench {

@@ -111,10 +111,10 @@ Status Contender::start_ranks(const Field& field) {
     cli::ProcessOptions options;
     options.arguments = {cli::own_path(), "bench-rank", folder_};
     options.keep = {secret.get()};
-    options.environment = {{"HORO_RANK", text(rank)},   {"HORO_SIZE", text(field.ranks)},
-                           {"HORO_STORE", store},       {"HORO_JOB_ID", job},
-                           {"HORO_KEY_FILE", ""},       {"HORO_KEY_FD", text(secret.get())},
-                           {"OMP_NUM_THREADS", "1"},    {"HORO_INTERFACE", "127.0.0.1"}};
+    options.environment = {{"HORO_RANK", text(rank)}, {"HORO_SIZE", text(field.ranks)},
+                           {"HORO_STORE", store},     {"HORO_JOB_ID", job},
+                           {"HORO_KEY_FILE", ""},     {"HORO_KEY_FD", text(secret.get())},
+                           {"OMP_NUM_THREADS", "1"},  {"HORO_INTERFACE", "127.0.0.1"}};
     const size_t equals = field.variant.find('=');
     if (equals != std::string::npos) {
       options.environment[field.variant.substr(0, equals)] = field.variant.substr(equals + 1);
@@ -133,7 +133,8 @@ Status Contender::start_ranks(const Field& field) {
 Result<std::unique_ptr<Contender>> Contender::start_peer(const std::string& name, const Field& field) {
   const std::string program = text(cli::own_folder(), "/horo_peer_", name);
   if (access(program.c_str(), X_OK) != 0) {
-    return Status(Code::kNotFound, text("there is no ", program, ": its development package was absent when horo was "
+    return Status(Code::kNotFound, text("there is no ", program,
+                                        ": its development package was absent when horo was "
                                         "built, or horo was built without -DHORO_BENCH=ON"));
   }
   std::unique_ptr<Contender> made(new Contender(name));
@@ -147,8 +148,8 @@ Result<std::unique_ptr<Contender>> Contender::start_peer(const std::string& name
   if (field.oversubscribed) options.arguments.push_back("--yield");
   if (field.network != nullptr) {
     for (int host = 0; host < field.network->hosts(); ++host) {
-      options.arguments.insert(options.arguments.end(), {"--host", field.network->host(host).name_space,
-                                                         field.network->host(host).address});
+      options.arguments.insert(options.arguments.end(),
+                               {"--host", field.network->host(host).name_space, field.network->host(host).address});
     }
   }
   HORO_TRY(made->spawn(options));

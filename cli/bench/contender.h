@@ -9,6 +9,7 @@
 #include "cli/bench/network.h"
 #include "cli/bench/protocol.h"
 #include "cli/process.h"
+
 #include "horo/net/key.h"
 #include "horo/rendezvous/tcp_store.h"
 

@@ -33,22 +33,28 @@ void Flags::add_to(CLI::App& command) {
   // CLI11 takes -np for -n p; main() rewrites it.
   command.add_option("-n,--np,--ranks", ranks, "How many ranks")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--sizes", sizes, "Bytes of the tensor, with commas: 4,64K,16M")->capture_default_str();
-  command.add_option("--dtype", dtype, "Of the elements; several (f32,bf16) compare equal counts of them")->capture_default_str();
+  command.add_option("--dtype", dtype, "Of the elements; several (f32,bf16) compare equal counts of them")
+      ->capture_default_str();
   command.add_option("--variant", variants, "One more job of horo with this set: HORO_CHECKSUM=0");
   command.add_option("--json", json, "Write the figures to this file (- for standard output)");
   command.add_option("--peers", peers, "Other libraries to measure in turn: gloo,openmpi,torch-gloo");
-  command.add_option("--rounds", rounds, "Rounds in which each has its turn")->check(CLI::Range(1, 1000))
+  command.add_option("--rounds", rounds, "Rounds in which each has its turn")
+      ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command.add_option("--hosts", hosts, "Spread the ranks over so many network namespaces (needs root)")
-      ->check(CLI::Range(1, 16))->capture_default_str();
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
   command.add_option("--shape", shape, "Limit each host's rate: 1gbit, 10gbit");
   command.add_option("--buffers", buffers, "Whose memory: ordinary, library (no copy in), both")
-      ->check(CLI::IsMember({"ordinary", "library", "both"}))->capture_default_str();
+      ->check(CLI::IsMember({"ordinary", "library", "both"}))
+      ->capture_default_str();
   auto* in = command.add_flag("--in-place", in_place, "Input and output are the same memory");
   command.add_flag("--out-of-place", out_of_place, "Input and output lie apart")->excludes(in);
-  command.add_option("--transport", transport, "auto, shm or tcp")->check(CLI::IsMember({"auto", "shm", "tcp"}))
+  command.add_option("--transport", transport, "auto, shm or tcp")
+      ->check(CLI::IsMember({"auto", "shm", "tcp"}))
       ->capture_default_str();
-  command.add_option("--seconds", seconds, "About how long one turn takes")->check(CLI::Range(0.001, 60.0))
+  command.add_option("--seconds", seconds, "About how long one turn takes")
+      ->check(CLI::Range(0.001, 60.0))
       ->capture_default_str();
   command.add_option("--seed", seed, "Of the random data")->capture_default_str();
   command.add_flag("--verbose", verbose, "Show progress without a terminal, and what peers print");
@@ -61,7 +67,8 @@ Result<BenchOptions> Flags::options() const {
   HORO_ASSIGN(options.sizes, parse_sizes(sizes));
   for (const std::string& word : words_of(dtype)) {
     const auto type = dtype_named(word);
-    if (!type) return Status(Code::kInvalidArgument, text("--dtype ", word, " is unknown: take f32, bf16, f16, f64, i32"));
+    if (!type)
+      return Status(Code::kInvalidArgument, text("--dtype ", word, " is unknown: take f32, bf16, f16, f64, i32"));
     options.more_dtypes.push_back(*type);
   }
   if (options.more_dtypes.empty()) return Status(Code::kInvalidArgument, "--dtype needs a value, such as f32");

@@ -1,10 +1,10 @@
 // The flags of `horo bench`.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "cli/bench/options.h"
 

@@ -47,8 +47,8 @@ Status join_at_bridge(const std::vector<Host>& hosts, const std::string& middle,
   HORO_TRY(ip({"-n", middle, "link", "set", "bridge", "up"}));
   for (size_t i = 0; i < hosts.size(); ++i) {
     const std::string port = text("port", i);
-    HORO_TRY(ip({"-n", middle, "link", "add", port, "type", "veth", "peer", "name", kPort, "netns",
-                 hosts[i].name_space}));
+    HORO_TRY(
+        ip({"-n", middle, "link", "add", port, "type", "veth", "peer", "name", kPort, "netns", hosts[i].name_space}));
     HORO_TRY(ip({"-n", middle, "link", "set", port, "master", "bridge", "up"}));
     HORO_TRY(plug_in(hosts[i]));
   }
@@ -56,8 +56,8 @@ Status join_at_bridge(const std::vector<Host>& hosts, const std::string& middle,
 }
 
 Status join_directly(const Host& one, const Host& other) {
-  HORO_TRY(ip({"-n", one.name_space, "link", "add", kPort, "type", "veth", "peer", "name", kPort, "netns",
-               other.name_space}));
+  HORO_TRY(ip(
+      {"-n", one.name_space, "link", "add", kPort, "type", "veth", "peer", "name", kPort, "netns", other.name_space}));
   HORO_TRY(plug_in(one));
   return plug_in(other);
 }
@@ -67,15 +67,28 @@ Status join_directly(const Host& one, const Host& other) {
 std::vector<std::string> shaping(const std::string& name_space, uint64_t bits_per_second) {
   constexpr uint64_t kTicksPerSecond = 250;
   const uint64_t burst = std::max<uint64_t>(256 << 10, bits_per_second / 8 / kTicksPerSecond * 5 / 4);
-  return {"tc",   "-n",  name_space, "qdisc", "add",   "dev",
-          kPort,  "root", "tbf",     "rate",  text(bits_per_second, "bit"), "burst",
-          text(burst), "latency", "20ms"};
+  return {"tc",
+          "-n",
+          name_space,
+          "qdisc",
+          "add",
+          "dev",
+          kPort,
+          "root",
+          "tbf",
+          "rate",
+          text(bits_per_second, "bit"),
+          "burst",
+          text(burst),
+          "latency",
+          "20ms"};
 }
 
 Result<std::unique_ptr<Network>> Network::make(const NetworkOptions& options, cli::Janitor& janitor) {
   if (geteuid() != 0) {
-    return Status(Code::kUnavailable, "hosts are network namespaces, which only root can make: run it as root, or "
-                                      "leave out --hosts");
+    return Status(Code::kUnavailable,
+                  "hosts are network namespaces, which only root can make: run it as root, or "
+                  "leave out --hosts");
   }
   std::unique_ptr<Network> network(new Network);
   const std::string prefix = cli::unique_name("horo-");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/process.h"
+
 #include "horo/base/status.h"
 #include "horo/net/fd.h"
 

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/bench/pattern.h"
+
 #include "horo/base/text.h"
 
 namespace horo::bench {
@@ -16,8 +17,8 @@ struct Unit {
   std::string_view word;
   double factor;
 };
-constexpr Unit kSizes[] = {{"", 1},          {"b", 1},          {"k", 1024},       {"kib", 1024},
-                           {"m", 1048576},   {"mib", 1048576},  {"g", 1073741824}, {"gib", 1073741824}};
+constexpr Unit kSizes[] = {{"", 1},        {"b", 1},         {"k", 1024},       {"kib", 1024},
+                           {"m", 1048576}, {"mib", 1048576}, {"g", 1073741824}, {"gib", 1073741824}};
 constexpr Unit kRates[] = {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}};
 
 Result<uint64_t> parse_with(std::string_view word, std::span<const Unit> units, const char* example) {
@@ -73,7 +74,8 @@ Status validate(const BenchOptions& options) {
   if (apart && options.place == Place::kIn) {
     return refuse(text("--in-place does not go with ", name(options.op), ": its input and output differ in size"));
   }
-  if (options.bits_per_second > 0 && options.hosts < 2) return refuse("--shape needs --hosts 2: loopback is not shaped");
+  if (options.bits_per_second > 0 && options.hosts < 2)
+    return refuse("--shape needs --hosts 2: loopback is not shaped");
   if (options.hosts > options.ranks) {
     return refuse(text("--hosts ", options.hosts, " needs at least as many ranks, but -np is ", options.ranks));
   }

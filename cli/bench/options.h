@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/bench/protocol.h"
+
 #include "horo/base/status.h"
 
 namespace horo::bench {

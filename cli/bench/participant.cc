@@ -14,6 +14,7 @@
 #include <span>
 
 #include "cli/bench/pattern.h"
+
 #include "horo/base/text.h"
 
 namespace horo::bench {
@@ -80,7 +81,10 @@ class Buffers {
 class Measurement {
  public:
   Measurement(Participant& participant, Buffers& buffers, Pattern& pattern, const Command& command)
-      : participant_(participant), buffers_(buffers), pattern_(pattern), command_(command),
+      : participant_(participant),
+        buffers_(buffers),
+        pattern_(pattern),
+        command_(command),
         // A broadcast has one buffer. Sums of sums grow without limit, so that batches keep input and output apart.
         in_place_(command.op == Op::kBroadcast || (command.in_place && command.mode == Mode::kLatency)) {}
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/bench/protocol.h"
+
 #include "horo/base/status.h"
 
 namespace horo::bench {

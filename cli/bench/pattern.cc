@@ -27,19 +27,31 @@ void put(std::byte* out, T value) {
 void encode_element(DType dtype, int value, std::byte* out) {
   switch (dtype) {
     case DType::kU8:
-    case DType::kI8: return put(out, static_cast<int8_t>(value));
+    case DType::kI8:
+      return put(out, static_cast<int8_t>(value));
     case DType::kU16:
-    case DType::kI16: return put(out, static_cast<int16_t>(value));
+    case DType::kI16:
+      return put(out, static_cast<int16_t>(value));
     case DType::kU32:
-    case DType::kI32: return put(out, static_cast<int32_t>(value));
+    case DType::kI32:
+      return put(out, static_cast<int32_t>(value));
     case DType::kU64:
-    case DType::kI64: return put(out, static_cast<int64_t>(value));
-    case DType::kF16: return put(out, half_bits(value));
-    case DType::kBF16: return put(out, static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
-    case DType::kF64: return put(out, static_cast<double>(value));
-    case DType::kC64: put(out + 4, 0.0F); return put(out, static_cast<float>(value));
-    case DType::kC128: put(out + 8, 0.0); return put(out, static_cast<double>(value));
-    default: return put(out, static_cast<float>(value));
+    case DType::kI64:
+      return put(out, static_cast<int64_t>(value));
+    case DType::kF16:
+      return put(out, half_bits(value));
+    case DType::kBF16:
+      return put(out, static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16));
+    case DType::kF64:
+      return put(out, static_cast<double>(value));
+    case DType::kC64:
+      put(out + 4, 0.0F);
+      return put(out, static_cast<float>(value));
+    case DType::kC128:
+      put(out + 8, 0.0);
+      return put(out, static_cast<double>(value));
+    default:
+      return put(out, static_cast<float>(value));
   }
 }
 
@@ -101,10 +113,14 @@ bool Pattern::holds(Op op, std::span<const std::byte> output, int rank, uint64_t
   const size_t block = output.size() / static_cast<size_t>(ranks_);
   const auto me = static_cast<uint64_t>(rank);
   switch (op) {
-    case Op::kAllreduce: return equals(output, sum_of(turn), 0);
-    case Op::kReduce: return rank != 0 || equals(output, sum_of(turn), 0);
-    case Op::kBroadcast: return equals(output, tile_, shift(0, turn));
-    case Op::kReducescatter: return equals(output, sum_of(turn), me * (output.size() / size_));
+    case Op::kAllreduce:
+      return equals(output, sum_of(turn), 0);
+    case Op::kReduce:
+      return rank != 0 || equals(output, sum_of(turn), 0);
+    case Op::kBroadcast:
+      return equals(output, tile_, shift(0, turn));
+    case Op::kReducescatter:
+      return equals(output, sum_of(turn), me * (output.size() / size_));
     case Op::kAllgather:
     case Op::kAlltoall:
       for (int from = 0; from < ranks_; ++from) {
@@ -114,9 +130,12 @@ bool Pattern::holds(Op op, std::span<const std::byte> output, int rank, uint64_t
         }
       }
       return true;
-    case Op::kCopy: return equals(output, tile_, shift(rank, turn));
-    case Op::kStream: return rank != 0 && rank != ranks_ - 1 ? true : equals(output, tile_, shift(ranks_ - 1 - rank, turn));
-    case Op::kBarrier: return true;
+    case Op::kCopy:
+      return equals(output, tile_, shift(rank, turn));
+    case Op::kStream:
+      return rank != 0 && rank != ranks_ - 1 ? true : equals(output, tile_, shift(ranks_ - 1 - rank, turn));
+    case Op::kBarrier:
+      return true;
   }
   return false;
 }

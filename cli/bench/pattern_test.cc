@@ -50,7 +50,8 @@ TEST(Pattern, MovedDataIsRecognised) {
   std::vector<std::byte> gathered, exchanged;
   for (const auto& one : in) {
     gathered.insert(gathered.end(), one.begin(), one.begin() + static_cast<long>(share));
-    exchanged.insert(exchanged.end(), one.begin() + static_cast<long>(share), one.begin() + static_cast<long>(2 * share));
+    exchanged.insert(exchanged.end(), one.begin() + static_cast<long>(share),
+                     one.begin() + static_cast<long>(2 * share));
   }
   EXPECT_TRUE(pattern.holds(Op::kAllgather, gathered, 0, 4));
   EXPECT_TRUE(pattern.holds(Op::kAlltoall, exchanged, 1, 4));

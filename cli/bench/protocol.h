@@ -63,11 +63,11 @@ uint64_t whole_count(Op op, uint64_t bytes, DType dtype, int ranks);
 
 struct Reply {
   enum class Kind : uint8_t { kOk, kUnsupported, kError } kind = Kind::kOk;
-  std::string message;       ///< Of kUnsupported and kError.
-  std::string transport;     ///< "shm"
-  std::string algorithm;     ///< "direct"
-  double cpu_seconds = 0;    ///< User and system, of the measured operations and their barriers.
-  double total_cpu = 0;      ///< The same from command to reply, filling and checking included.
+  std::string message;                ///< Of kUnsupported and kError.
+  std::string transport;              ///< "shm"
+  std::string algorithm;              ///< "direct"
+  double cpu_seconds = 0;             ///< User and system, of the measured operations and their barriers.
+  double total_cpu = 0;               ///< The same from command to reply, filling and checking included.
   std::vector<uint64_t> nanoseconds;  ///< Of each operation, or each batch.
 };
 

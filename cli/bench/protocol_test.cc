@@ -7,8 +7,14 @@ namespace horo::bench {
 namespace {
 
 TEST(BenchProtocol, ACommandArrivesAsItWasSent) {
-  const Command sent{.op = Op::kAlltoall, .mode = Mode::kBatch, .dtype = DType::kBF16, .count = 1ull << 40,
-                     .iterations = 77, .in_place = false, .library = true, .seed = 5};
+  const Command sent{.op = Op::kAlltoall,
+                     .mode = Mode::kBatch,
+                     .dtype = DType::kBF16,
+                     .count = 1ull << 40,
+                     .iterations = 77,
+                     .in_place = false,
+                     .library = true,
+                     .seed = 5};
   const auto got = decode_command(encode(sent));
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(encode(*got), encode(sent));
@@ -39,8 +45,9 @@ TEST(BenchProtocol, AnErrorKeepsItsWordsOnOneLine) {
 }
 
 TEST(BenchProtocol, WhatIsNotOursIsRefused) {
-  for (const char* line : {"", "measure", "measure op=allreduce", "measure op=x mode=latency dtype=f32 count=1",
-                           "measure op=allreduce mode=latency dtype=f32 count=1x iterations=1 in_place=1 library=0 seed=1"}) {
+  for (const char* line :
+       {"", "measure", "measure op=allreduce", "measure op=x mode=latency dtype=f32 count=1",
+        "measure op=allreduce mode=latency dtype=f32 count=1x iterations=1 in_place=1 library=0 seed=1"}) {
     EXPECT_FALSE(decode_command(line).ok()) << line;
   }
   for (const char* line : {"", "okay", "ok", "ok transport=shm"}) EXPECT_FALSE(decode_reply(line).ok()) << line;

@@ -8,6 +8,7 @@
 
 #include "cli/bench/participant.h"
 #include "cli/bench/stream.h"
+
 #include "horo/api/horo.h"
 #include "horo/base/config.h"
 #include "horo/base/text.h"
@@ -41,15 +42,24 @@ class HoroRank final : public Participant {
     const auto dtype = static_cast<horo_dtype>(command.dtype);
     const uint64_t share = command.count / static_cast<uint64_t>(size());
     switch (command.op) {
-      case Op::kAllreduce: return taken(horo_allreduce(world_, input, output, command.count, dtype, HORO_SUM));
-      case Op::kBroadcast: return taken(horo_broadcast(world_, output, command.count, dtype, 0));
-      case Op::kAllgather: return taken(horo_allgather(world_, input, output, share, dtype));
-      case Op::kReducescatter: return taken(horo_reducescatter(world_, input, output, share, dtype, HORO_SUM));
-      case Op::kAlltoall: return taken(horo_alltoall(world_, input, output, share, dtype));
-      case Op::kBarrier: return taken(horo_barrier(world_));
-      case Op::kCopy: return copy(command, input, output);
-      case Op::kStream: return stream(command, input, output);
-      case Op::kReduce: break;
+      case Op::kAllreduce:
+        return taken(horo_allreduce(world_, input, output, command.count, dtype, HORO_SUM));
+      case Op::kBroadcast:
+        return taken(horo_broadcast(world_, output, command.count, dtype, 0));
+      case Op::kAllgather:
+        return taken(horo_allgather(world_, input, output, share, dtype));
+      case Op::kReducescatter:
+        return taken(horo_reducescatter(world_, input, output, share, dtype, HORO_SUM));
+      case Op::kAlltoall:
+        return taken(horo_alltoall(world_, input, output, share, dtype));
+      case Op::kBarrier:
+        return taken(horo_barrier(world_));
+      case Op::kCopy:
+        return copy(command, input, output);
+      case Op::kStream:
+        return stream(command, input, output);
+      case Op::kReduce:
+        break;
     }
     horo_operation operation = HORO_OPERATION_INIT;
     operation.kind = HORO_REDUCE;

@@ -5,6 +5,7 @@
 
 #include "cli/bench/statistics.h"
 #include "cli/table.h"
+
 #include "horo/base/text.h"
 
 namespace horo::bench {
@@ -34,7 +35,15 @@ double gigabytes_per_second(uint64_t bytes, double microseconds) {
 }
 
 std::vector<std::string> limit_row(const std::string& label, double us, double bytes, double horo, double library) {
-  return {"", label, cli::number(us), "", "", cli::number(bytes / us * 1e-3), "", "", times(us, horo),
+  return {"",
+          label,
+          cli::number(us),
+          "",
+          "",
+          cli::number(bytes / us * 1e-3),
+          "",
+          "",
+          times(us, horo),
           library > 0 ? times(us, library) : ""};
 }
 
@@ -100,23 +109,30 @@ double floor_bytes(Op op, uint64_t bytes, int ranks) {
   const double n = ranks;
   switch (op) {
     case Op::kAllreduce:
-    case Op::kAlltoall: return 2 * n * tensor;
+    case Op::kAlltoall:
+      return 2 * n * tensor;
     case Op::kReduce:
     case Op::kAllgather:
-    case Op::kReducescatter: return (n + 1) * tensor;
-    case Op::kBroadcast: return n * tensor;
-    default: return 0;
+    case Op::kReducescatter:
+      return (n + 1) * tensor;
+    case Op::kBroadcast:
+      return n * tensor;
+    default:
+      return 0;
   }
 }
 
 double bus_factor(Op op, int ranks) {
   const double share = static_cast<double>(ranks - 1) / ranks;
   switch (op) {
-    case Op::kAllreduce: return 2 * share;
+    case Op::kAllreduce:
+      return 2 * share;
     case Op::kAllgather:
     case Op::kReducescatter:
-    case Op::kAlltoall: return share;
-    default: return 1;
+    case Op::kAlltoall:
+      return share;
+    default:
+      return 1;
   }
 }
 
@@ -149,12 +165,16 @@ std::string to_table(const Report& report, bool colours) {
   for (const SizeResult& size : report.sizes) {
     const auto dropped = static_cast<size_t>(size.rounds) - size.counted().size();
     const bool noisy = dropped == 0 && std::count(size.disturbed.begin(), size.disturbed.end(), true) > 0;
-    if (dropped > 0) out += text(bytes_text(size.bytes), ": ", dropped, " of ", size.rounds, " rounds dropped: ",
-                                 "something else used the processors\n");
-    if (noisy) out += text(bytes_text(size.bytes), ": DISTURBED: something else used the processors in most rounds; "
-                           "all were kept, trust none\n");
+    if (dropped > 0)
+      out += text(bytes_text(size.bytes), ": ", dropped, " of ", size.rounds,
+                  " rounds dropped: ", "something else used the processors\n");
+    if (noisy)
+      out += text(bytes_text(size.bytes),
+                  ": DISTURBED: something else used the processors in most rounds; "
+                  "all were kept, trust none\n");
     for (const LaneResult& lane : size.lanes) {
-      if (!lane.left_out.empty()) out += text(bytes_text(size.bytes), ": ", lane.lane->label, ": ", lane.left_out, "\n");
+      if (!lane.left_out.empty())
+        out += text(bytes_text(size.bytes), ": ", lane.lane->label, ": ", lane.left_out, "\n");
     }
   }
   for (const auto& [name, why] : report.left_out) out += text("left out: ", name, ": ", why, "\n");

@@ -13,8 +13,8 @@ namespace horo::bench {
 
 /// The figures of one contender at one size, over the rounds that count.
 struct Figures {
-  double median_us = 0;        ///< Median of the rounds' medians.
-  double p99_us = 0;           ///< Of all operations of these rounds.
+  double median_us = 0;  ///< Median of the rounds' medians.
+  double p99_us = 0;     ///< Of all operations of these rounds.
   double minimum_us = 0;
   double back_to_back_us = 0;  ///< 0: not measured.
   double cpu_seconds_per_gib = 0;

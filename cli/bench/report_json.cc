@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench/report.h"
+
 #include "horo/base/build.h"
 
 namespace horo::bench {
@@ -10,7 +11,8 @@ namespace {
 using nlohmann::json;
 
 json contender_json(const Report& report, const SizeResult& size, const LaneResult& lane) {
-  json one{{"name", lane.lane->name}, {"buffers", lane.lane->library ? "library" : "ordinary"},
+  json one{{"name", lane.lane->name},
+           {"buffers", lane.lane->library ? "library" : "ordinary"},
            {"dtype", std::string(name(lane.lane->dtype))}};
   if (!lane.left_out.empty()) {
     one["left_out"] = lane.left_out;
@@ -64,7 +66,8 @@ json size_json(const Report& report, const SizeResult& size) {
   std::vector<int> dropped;
   const auto counted = size.counted();
   for (int round = 0; round < size.rounds; ++round) {
-    if (std::find(counted.begin(), counted.end(), static_cast<size_t>(round)) == counted.end()) dropped.push_back(round);
+    if (std::find(counted.begin(), counted.end(), static_cast<size_t>(round)) == counted.end())
+      dropped.push_back(round);
   }
   const bool any = std::find(size.disturbed.begin(), size.disturbed.end(), true) != size.disturbed.end();
   return {{"asked_bytes", size.asked_bytes},
@@ -85,27 +88,26 @@ std::string to_json(const Report& report) {
   for (const SizeResult& size : report.sizes) sizes.push_back(size_json(report, size));
   json left_out = json::array();
   for (const auto& [name, why] : report.left_out) left_out.push_back({{"name", name}, {"reason", why}});
-  const json whole{
-      {"format", 1},
-      {"horo", std::string(build_info().version)},
-      {"build", std::string(build_info().compiler) + " " + std::string(build_info().build_type)},
-      {"machine",
-       {{"model", report.machine.model},
-        {"architecture", report.machine.architecture},
-        {"usable_cores", report.machine.usable_cores},
-        {"kernel", report.machine.kernel},
-        {"caches", report.machine.caches},
-        {"memory_bytes", report.machine.memory}}},
-      {"operation", std::string(name(report.options.op))},
-      {"dtype", std::string(name(report.options.dtype))},
-      {"ranks", report.options.ranks},
-      {"hosts", report.options.hosts},
-      {"shape_bits_per_second", report.options.bits_per_second},
-      {"in_place", report.options.in_place()},
-      {"transport", report.transport},
-      {"seed", report.options.seed},
-      {"results", sizes},
-      {"left_out", left_out}};
+  const json whole{{"format", 1},
+                   {"horo", std::string(build_info().version)},
+                   {"build", std::string(build_info().compiler) + " " + std::string(build_info().build_type)},
+                   {"machine",
+                    {{"model", report.machine.model},
+                     {"architecture", report.machine.architecture},
+                     {"usable_cores", report.machine.usable_cores},
+                     {"kernel", report.machine.kernel},
+                     {"caches", report.machine.caches},
+                     {"memory_bytes", report.machine.memory}}},
+                   {"operation", std::string(name(report.options.op))},
+                   {"dtype", std::string(name(report.options.dtype))},
+                   {"ranks", report.options.ranks},
+                   {"hosts", report.options.hosts},
+                   {"shape_bits_per_second", report.options.bits_per_second},
+                   {"in_place", report.options.in_place()},
+                   {"transport", report.transport},
+                   {"seed", report.options.seed},
+                   {"results", sizes},
+                   {"left_out", left_out}};
   return whole.dump(2);
 }
 

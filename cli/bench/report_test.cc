@@ -52,11 +52,18 @@ Turn turn_of(double us) {
 Report report_of(const std::vector<Lane>& lanes) {
   Report report;
   report.options.rounds = 3;
-  SizeResult size{.asked_bytes = 1 << 20, .bytes = 1 << 20, .lanes = {}, .rounds = 3,
-                  .disturbed = {false, true, false}, .wanted = 3};
+  SizeResult size{.asked_bytes = 1 << 20,
+                  .bytes = 1 << 20,
+                  .lanes = {},
+                  .rounds = 3,
+                  .disturbed = {false, true, false},
+                  .wanted = 3};
   double scale = 1;
   for (const Lane& lane : lanes) {
-    size.lanes.push_back({.lane = &lane, .left_out = {}, .bytes = 1 << 20, .iterations = 3,
+    size.lanes.push_back({.lane = &lane,
+                          .left_out = {},
+                          .bytes = 1 << 20,
+                          .iterations = 3,
                           .turns = {turn_of(10 * scale), turn_of(1000), turn_of(12 * scale)}});
     scale *= 2;
   }

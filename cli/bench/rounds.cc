@@ -5,6 +5,7 @@
 
 #include "cli/bench/quiet.h"
 #include "cli/bench/statistics.h"
+
 #include "horo/base/text.h"
 
 namespace horo::bench {
@@ -33,7 +34,8 @@ bool is_fatal(const Lane& lane, const Status& status) {
 
 class SizeRun {
  public:
-  SizeRun(const BenchOptions& options, const std::vector<Lane>& lanes, std::set<const Contender*>& broken, uint64_t bytes)
+  SizeRun(const BenchOptions& options, const std::vector<Lane>& lanes, std::set<const Contender*>& broken,
+          uint64_t bytes)
       : options_(options), broken_(broken), count_(whole_count(options.op, bytes, options.dtype, options.ranks)) {
     result_.asked_bytes = bytes;
     result_.bytes = options.op == Op::kBarrier ? 0 : count_ * size_of(options.dtype);

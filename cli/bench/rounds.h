@@ -13,7 +13,7 @@ namespace horo::bench {
 
 /// One thing that takes turns.
 struct Lane {
-  std::string name;  ///< "horo", "openmpi", "copy", "stream"
+  std::string name;   ///< "horo", "openmpi", "copy", "stream"
   std::string label;  ///< What a table says: "horo, library buffers"
   Contender* contender = nullptr;
   Op op = Op::kAllreduce;
@@ -32,7 +32,7 @@ struct Turn {
 struct LaneResult {
   const Lane* lane = nullptr;
   std::string left_out;  ///< Why there is nothing, when there is nothing.
-  uint64_t bytes = 0;  ///< Of its tensor: as many elements as the others', which may be wider.
+  uint64_t bytes = 0;    ///< Of its tensor: as many elements as the others', which may be wider.
   int iterations = 0;
   int batch = 0;
   std::vector<Turn> turns;  ///< One per round.

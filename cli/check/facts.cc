@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cli/table.h"
+
 #include "horo/base/cgroup.h"
 #include "horo/base/system.h"
 #include "horo/base/text.h"
@@ -25,7 +26,8 @@ namespace {
 Fact cores() {
   const System system;
   const auto quota = system.cpu_quota();
-  return {"cores", quota ? text(system.usable_cores(), " (the cgroup allows ", *quota, ")") : text(system.usable_cores()),
+  return {"cores",
+          quota ? text(system.usable_cores(), " (the cgroup allows ", *quota, ")") : text(system.usable_cores()),
           system.usable_cores() > 1 ? "" : "several ranks will take turns on one core"};
 }
 
@@ -99,8 +101,8 @@ std::vector<Fact> networks() {
 }  // namespace
 
 std::vector<Fact> facts_of_this_machine() {
-  std::vector<Fact> facts{cores(),  memory(),     sealed_memory(),    futex_waitv(),
-                          pidfd(),  huge_pages(), instruction_sets(), {"TLS", OpenSSL_version(OPENSSL_VERSION), ""}};
+  std::vector<Fact> facts{cores(), memory(),     sealed_memory(),    futex_waitv(),
+                          pidfd(), huge_pages(), instruction_sets(), {"TLS", OpenSSL_version(OPENSSL_VERSION), ""}};
   for (Fact& fact : networks()) facts.push_back(std::move(fact));
   return facts;
 }

@@ -61,9 +61,9 @@ Status CheckJob::start_rank(int rank, const CheckJobOptions& options, const net:
   }
   if (options.mismatch) process.arguments.push_back("--mismatch");
   process.quiet = true;  // What ranks log about the blows they take is not the user's concern here.
-  process.environment = {{"HORO_RANK", text(rank)},   {"HORO_SIZE", text(options.ranks)},
-                         {"HORO_STORE", store},       {"HORO_JOB_ID", kJob},
-                         {"HORO_KEY_FILE", ""},       {"HORO_KEY_FD", text(secret.from.get())},
+  process.environment = {{"HORO_RANK", text(rank)},       {"HORO_SIZE", text(options.ranks)},
+                         {"HORO_STORE", store},           {"HORO_JOB_ID", kJob},
+                         {"HORO_KEY_FILE", ""},           {"HORO_KEY_FD", text(secret.from.get())},
                          {"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", options.transport},
                          {"HORO_FREEZE_TIMEOUT", "1s"}};
   HORO_ASSIGN(auto started, Process::start(process));

@@ -7,6 +7,7 @@
 
 #include "cli/check/rank.h"
 #include "cli/process.h"
+
 #include "horo/base/deadline.h"
 #include "horo/net/address.h"
 #include "horo/rendezvous/tcp_store.h"

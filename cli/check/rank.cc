@@ -104,8 +104,8 @@ class CheckRank {
 
 std::string encode(const RankWord& word) {
   std::ostringstream out;
-  out << kWords[static_cast<int>(word.kind)] << ' ' << word.at << ' ' << word.operations << ' ' << word.mismatches << ' '
-      << word.code << ' ' << word.operation << ' ' << word.intact << ' ' << word.lost.size();
+  out << kWords[static_cast<int>(word.kind)] << ' ' << word.at << ' ' << word.operations << ' ' << word.mismatches
+      << ' ' << word.code << ' ' << word.operation << ' ' << word.intact << ' ' << word.lost.size();
   for (int rank : word.lost) out << ' ' << rank;
   std::string message = word.message;
   std::replace(message.begin(), message.end(), '\n', ' ');
@@ -134,7 +134,8 @@ int run_check_rank(const CheckRankOptions& options) {
   horo_engine* engine = nullptr;
   const horo_engine_options start = HORO_ENGINE_OPTIONS_INIT;
   if (horo_status* status = horo_engine_start(&start, &engine)) {
-    RankWord word{.kind = RankWord::Kind::kFailed, .at = now(), .code = horo_status_code(status), .lost = {}, .message = {}};
+    RankWord word{
+        .kind = RankWord::Kind::kFailed, .at = now(), .code = horo_status_code(status), .lost = {}, .message = {}};
     word.message = horo_status_message(status);
     horo_status_free(status);
     const std::string line = encode(word) + "\n";

@@ -12,8 +12,8 @@
 namespace horo::cli {
 
 struct CheckRankOptions {
-  int report = -1;  ///< A pipe to the self-test.
-  int stop = -1;    ///< Rank 0's: a pipe whose end means that all shall stop.
+  int report = -1;        ///< A pipe to the self-test.
+  int stop = -1;          ///< Rank 0's: a pipe whose end means that all shall stop.
   bool mismatch = false;  ///< Rank 1 calls with another count once; then all go on.
 };
 

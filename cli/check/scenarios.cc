@@ -10,6 +10,7 @@
 
 #include "cli/check/job.h"
 #include "cli/table.h"
+
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
 #include "horo/net/poller.h"
@@ -193,8 +194,8 @@ bool report_self_test(const std::vector<ScenarioResult>& results, const SelfTest
     if (!result.complaint.empty()) complaints += text(result.name, ": ", result.complaint, "\n");
     if (result.strangers > 0) complaints += text(result.name, ": ", result.strangers, " connections\n");
   }
-  std::cout << table.to_string(colours_on(1)) << complaints
-            << (all ? "everything held" : "NOT EVERYTHING HELD") << " (seed " << options.seed << ")\n";
+  std::cout << table.to_string(colours_on(1)) << complaints << (all ? "everything held" : "NOT EVERYTHING HELD")
+            << " (seed " << options.seed << ")\n";
   return all;
 }
 

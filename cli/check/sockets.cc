@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "cli/check/job.h"
+
 #include "horo/base/text.h"
 
 namespace horo::cli {
@@ -27,7 +28,8 @@ std::set<std::string> socket_inodes(pid_t pid) {
 Result<net::Address> ipv4(const std::string& hex) {
   const auto word = std::strtoul(hex.substr(0, 8).c_str(), nullptr, 16);
   const auto port = static_cast<uint16_t>(std::strtoul(hex.substr(9).c_str(), nullptr, 16));
-  return net::Address::ip(text(word & 255, ".", (word >> 8) & 255, ".", (word >> 16) & 255, ".", (word >> 24) & 255), port);
+  return net::Address::ip(text(word & 255, ".", (word >> 8) & 255, ".", (word >> 16) & 255, ".", (word >> 24) & 255),
+                          port);
 }
 
 }  // namespace

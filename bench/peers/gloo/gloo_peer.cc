@@ -26,6 +26,7 @@
 
 #include "bench/peers/launch.h"
 #include "cli/bench/participant.h"
+
 #include "horo/base/text.h"
 
 namespace horo::bench {
@@ -55,12 +56,18 @@ class GlooRank final : public Participant {
 
   Status run(const Command& command, const std::byte* input, std::byte* output) override {
     switch (command.dtype) {
-      case DType::kF32: return typed<float>(command, input, output);
-      case DType::kF64: return typed<double>(command, input, output);
-      case DType::kI32: return typed<int32_t>(command, input, output);
-      case DType::kI64: return typed<int64_t>(command, input, output);
-      case DType::kF16: return typed<gloo::float16>(command, input, output);
-      default: return Status(Code::kUnavailable, text("gloo has no sum of ", name(command.dtype)));
+      case DType::kF32:
+        return typed<float>(command, input, output);
+      case DType::kF64:
+        return typed<double>(command, input, output);
+      case DType::kI32:
+        return typed<int32_t>(command, input, output);
+      case DType::kI64:
+        return typed<int64_t>(command, input, output);
+      case DType::kF16:
+        return typed<gloo::float16>(command, input, output);
+      default:
+        return Status(Code::kUnavailable, text("gloo has no sum of ", name(command.dtype)));
     }
   }
 
@@ -83,41 +90,48 @@ class GlooRank final : public Participant {
     const size_t share = count / static_cast<size_t>(size_);
     void (*sum)(void*, const void*, const void*, size_t) = &gloo::sum<T>;
     switch (command.op) {
-      case Op::kAllreduce: return guarded([&] {
-        gloo::AllreduceOptions options(context_);
-        if (input != output) options.setInput(input, count);
-        options.setOutput(output, count);
-        options.setReduceFunction(sum);
-        gloo::allreduce(options);
-      });
-      case Op::kReduce: return guarded([&] {
-        gloo::ReduceOptions options(context_);
-        options.setRoot(0);
-        if (input != output) options.setInput(input, count);
-        options.setOutput(output, count);
-        options.setReduceFunction(sum);
-        gloo::reduce(options);
-      });
-      case Op::kBroadcast: return guarded([&] {
-        gloo::BroadcastOptions options(context_);
-        options.setRoot(0);
-        options.setOutput(output, count);
-        gloo::broadcast(options);
-      });
-      case Op::kAllgather: return guarded([&] {
-        gloo::AllgatherOptions options(context_);
-        options.setInput(input, share);
-        options.setOutput(output, count);
-        gloo::allgather(options);
-      });
-      case Op::kAlltoall: return guarded([&] {
-        gloo::AlltoallOptions options(context_);
-        options.setInput(input, count);
-        options.setOutput(output, count);
-        gloo::alltoall(options);
-      });
-      case Op::kBarrier: return barrier();
-      default: return Status(Code::kUnavailable, text("gloo has no ", name(command.op)));
+      case Op::kAllreduce:
+        return guarded([&] {
+          gloo::AllreduceOptions options(context_);
+          if (input != output) options.setInput(input, count);
+          options.setOutput(output, count);
+          options.setReduceFunction(sum);
+          gloo::allreduce(options);
+        });
+      case Op::kReduce:
+        return guarded([&] {
+          gloo::ReduceOptions options(context_);
+          options.setRoot(0);
+          if (input != output) options.setInput(input, count);
+          options.setOutput(output, count);
+          options.setReduceFunction(sum);
+          gloo::reduce(options);
+        });
+      case Op::kBroadcast:
+        return guarded([&] {
+          gloo::BroadcastOptions options(context_);
+          options.setRoot(0);
+          options.setOutput(output, count);
+          gloo::broadcast(options);
+        });
+      case Op::kAllgather:
+        return guarded([&] {
+          gloo::AllgatherOptions options(context_);
+          options.setInput(input, share);
+          options.setOutput(output, count);
+          gloo::allgather(options);
+        });
+      case Op::kAlltoall:
+        return guarded([&] {
+          gloo::AlltoallOptions options(context_);
+          options.setInput(input, count);
+          options.setOutput(output, count);
+          gloo::alltoall(options);
+        });
+      case Op::kBarrier:
+        return barrier();
+      default:
+        return Status(Code::kUnavailable, text("gloo has no ", name(command.op)));
     }
   }
 

@@ -18,6 +18,7 @@
 
 #include "bench/peers/launch.h"
 #include "cli/bench/participant.h"
+
 #include "horo/base/text.h"
 
 namespace horo::bench {
@@ -26,19 +27,32 @@ namespace {
 
 MPI_Datatype type_of(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return MPI_FLOAT;
-    case DType::kF64: return MPI_DOUBLE;
-    case DType::kI8: return MPI_INT8_T;
-    case DType::kU8: return MPI_UINT8_T;
-    case DType::kI16: return MPI_INT16_T;
-    case DType::kU16: return MPI_UINT16_T;
-    case DType::kI32: return MPI_INT32_T;
-    case DType::kU32: return MPI_UINT32_T;
-    case DType::kI64: return MPI_INT64_T;
-    case DType::kU64: return MPI_UINT64_T;
-    case DType::kC64: return MPI_C_FLOAT_COMPLEX;
-    case DType::kC128: return MPI_C_DOUBLE_COMPLEX;
-    default: return MPI_DATATYPE_NULL;
+    case DType::kF32:
+      return MPI_FLOAT;
+    case DType::kF64:
+      return MPI_DOUBLE;
+    case DType::kI8:
+      return MPI_INT8_T;
+    case DType::kU8:
+      return MPI_UINT8_T;
+    case DType::kI16:
+      return MPI_INT16_T;
+    case DType::kU16:
+      return MPI_UINT16_T;
+    case DType::kI32:
+      return MPI_INT32_T;
+    case DType::kU32:
+      return MPI_UINT32_T;
+    case DType::kI64:
+      return MPI_INT64_T;
+    case DType::kU64:
+      return MPI_UINT64_T;
+    case DType::kC64:
+      return MPI_C_FLOAT_COMPLEX;
+    case DType::kC128:
+      return MPI_C_DOUBLE_COMPLEX;
+    default:
+      return MPI_DATATYPE_NULL;
   }
 }
 
@@ -60,17 +74,22 @@ class OpenMpiRank final : public Participant {
     const int share = count / size_;
     const void* from = input == output ? MPI_IN_PLACE : static_cast<const void*>(input);
     switch (command.op) {
-      case Op::kAllreduce: return outcome(MPI_Allreduce(from, output, count, type, MPI_SUM, MPI_COMM_WORLD));
+      case Op::kAllreduce:
+        return outcome(MPI_Allreduce(from, output, count, type, MPI_SUM, MPI_COMM_WORLD));
       case Op::kReduce:
         return outcome(MPI_Reduce(rank_ == 0 ? from : input, output, count, type, MPI_SUM, 0, MPI_COMM_WORLD));
-      case Op::kBroadcast: return outcome(MPI_Bcast(output, count, type, 0, MPI_COMM_WORLD));
+      case Op::kBroadcast:
+        return outcome(MPI_Bcast(output, count, type, 0, MPI_COMM_WORLD));
       case Op::kAllgather:
         return outcome(MPI_Allgather(input, share, type, output, share, type, MPI_COMM_WORLD));
       case Op::kReducescatter:
         return outcome(MPI_Reduce_scatter_block(input, output, share, type, MPI_SUM, MPI_COMM_WORLD));
-      case Op::kAlltoall: return outcome(MPI_Alltoall(input, share, type, output, share, type, MPI_COMM_WORLD));
-      case Op::kBarrier: return barrier();
-      default: return Status(Code::kUnavailable, text("MPI has no ", name(command.op)));
+      case Op::kAlltoall:
+        return outcome(MPI_Alltoall(input, share, type, output, share, type, MPI_COMM_WORLD));
+      case Op::kBarrier:
+        return barrier();
+      default:
+        return Status(Code::kUnavailable, text("MPI has no ", name(command.op)));
     }
   }
 
@@ -123,8 +142,15 @@ std::vector<std::string> tuning() {
   setenv("MALLOC_TRIM_THRESHOLD_", "4294967296", 1);
   setenv("MALLOC_TOP_PAD_", "268435456", 1);
   constexpr const char* kSegmentedRing = "5";
-  return {"--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", kSegmentedRing,
-          "--mca", "coll_tuned_allreduce_algorithm_segmentsize", "1048576"};
+  return {"--mca",
+          "coll_tuned_use_dynamic_rules",
+          "1",
+          "--mca",
+          "coll_tuned_allreduce_algorithm",
+          kSegmentedRing,
+          "--mca",
+          "coll_tuned_allreduce_algorithm_segmentsize",
+          "1048576"};
 }
 
 int launch(const Launch& asked, bool tuned) {

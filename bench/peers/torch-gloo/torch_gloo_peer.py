@@ -113,7 +113,8 @@ class Rank:
         batch = command["mode"] == "batch"
         in_place = op == "broadcast" or (command["in_place"] == "1" and not batch)
         share = count // self.size
-        inputs, outputs = (share, count) if op == "allgather" else (count, share) if op == "reducescatter" else (count, count)
+        inputs = share if op == "allgather" else count
+        outputs = share if op == "reducescatter" else count
         dtype = self.dtypes[command["dtype"]]
         source = self.torch.ones(inputs, dtype=dtype)
         target = source if in_place else self.torch.ones(outputs, dtype=dtype)
