@@ -30,6 +30,7 @@ namespace horo::group {
 /// What the members of a new group must know of each other.
 struct GroupTerms {
   uint64_t id = 0;
+  uint64_t epoch = 0;  ///< Of the first member when it announced the group: equal for all, and in every data frame.
   bool shares_memory = false;
   uint64_t page = 0;            ///< Of the control page, in the control region of the first member.
   std::vector<uint64_t> areas;  ///< Of each member's staging, in its segment.
@@ -134,7 +135,7 @@ class Control : public GroupHost {
   // Owned by the control thread once it runs.
   std::optional<net::Poller> poller_;
   std::vector<net::Listener> listeners_;
-  std::set<size_t> deaf_;              ///< Listeners that are broken.
+  std::set<size_t> deaf_;  ///< Listeners that are broken.
   rendezvous::Membership membership_;
   rendezvous::Suspicion suspicion_;
   std::map<int, Time> waits_;   ///< Ranks that some group waits for, and when that was last said.

@@ -100,6 +100,7 @@ void Control::announce(const std::vector<int>& ranks, const Join& join) {
   net::Writer ready;
   write_ranks(ready, ranks);
   ready.u64(id);
+  ready.u64(epoch());
   ready.boolean(shares_memory);
   ready.u64(page);
   for (int rank : ranks) ready.u64(join.at(rank).second);
@@ -114,6 +115,7 @@ void Control::on_ready(std::span<const std::byte> payload) {
   std::vector<int> ranks = read_ranks(reader);
   GroupTerms terms;
   terms.id = reader.u64();
+  terms.epoch = reader.u64();
   terms.shares_memory = reader.boolean();
   terms.page = reader.u64();
   for (size_t i = 0; i < ranks.size(); ++i) terms.areas.push_back(reader.u64());

@@ -118,7 +118,7 @@ Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& r
   const auto streams = static_cast<uint32_t>(config.get(kStreams));
   std::vector<std::vector<net::Socket>> sockets(ranks.size());
   transport::tcp::Seat seat{
-      .size = static_cast<int>(ranks.size()), .epoch = 0, .group = static_cast<uint32_t>(terms.id)};
+      .size = static_cast<int>(ranks.size()), .epoch = terms.epoch, .group = static_cast<uint32_t>(terms.id)};
   for (size_t member = 0; member < ranks.size(); ++member) {
     const int rank = ranks[member];
     if (rank == options_.rank) seat.rank = static_cast<int>(member);
@@ -126,6 +126,7 @@ Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& r
       if (rank < options_.rank) {
         const PeerAddress& peer = peers_[static_cast<size_t>(rank)];
         net::AttachRequest about;
+        about.epoch = terms.epoch;
         about.group = static_cast<uint32_t>(terms.id);
         about.stream = stream;
         HORO_ASSIGN(auto attached, net::attach(peer.tcp, *control_->link(rank)->outgoing, about, deadline));

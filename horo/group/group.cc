@@ -164,9 +164,8 @@ Status Group::end(const Job& job, Status status) {
 // The page of a group can be revoked by a member that gave it up; why is on its way through the control thread.
 void Group::await_reason() {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kReasonLimit, [this] {
-    return over_ || revoked_epoch_ > 0 || !plane_->gone().empty() || host_.fenced();
-  });
+  changed_.wait_for(lock, kReasonLimit,
+                    [this] { return over_ || revoked_epoch_ > 0 || !plane_->gone().empty() || host_.fenced(); });
 }
 
 // Waits until the survivors have decided about this operation. The control thread drives the decision; this thread

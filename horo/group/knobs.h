@@ -34,7 +34,8 @@ inline constexpr BoolKnob kChecksum{
     {.name = "HORO_CHECKSUM", .fallback = "1", .help = "Whether bytes between hosts carry a checksum (CRC-32C)."}};
 inline constexpr TextKnob kAlgorithm{
     {.name = "HORO_ALGORITHM",
-     .help = "Forces one algorithm by name for the operations it can do (horo check --algorithms lists them)."}};
+     .help = "Forces algorithms between hosts: a name for every operation it can do, or kind=name,... "
+             "(horo check --algorithms lists them)."}};
 inline constexpr BoolKnob kDeterministic{
     {.name = "HORO_DETERMINISTIC",
      .fallback = "1",

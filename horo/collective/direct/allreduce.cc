@@ -59,8 +59,6 @@ static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
 
 constexpr uint64_t kRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift apart a little.
 
-constexpr uint64_t kStreamFrom = uint64_t{8} << 20;  // Bytes of a tensor; bench: horo bench allreduce --sizes 4M,8M,16M
-
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 /// One large allreduce. Elements are counted from the beginning of the current round; there is one round unless the
@@ -233,8 +231,8 @@ bool Sliced::paired() const {
          });
 }
 
-// Every step is copied in and, when the peer's is there, reduced straight into the caller's memory while the own input is
-// still in cache: no result passes through staging. Decided when both have copied everything in.
+// Every step is copied in and, when the peer's is there, reduced straight into the caller's memory while the own input
+// is still in cache: no result passes through staging. Decided when both have copied everything in.
 Status Sliced::run_pair_steps() {
   for (uint64_t step = 0; step <= steps_; ++step) {
     if (step < steps_) HORO_TRY(copy_in_for_peer(step));
@@ -254,7 +252,7 @@ Status Sliced::copy_in_for_peer(uint64_t step) {
     std::memcpy(stage(ring_slot(step, 0)), from, part.count * element_);
   } else {
     // A large copy leaves the cache before the peer comes to it; past the cache it costs less.
-    const bool large = elements_ * element_ >= kStreamFrom;
+    const bool large = elements_ * element_ >= kernel::stream_threshold();
     kernel::copy(stage(part.begin * element_), from, part.count * element_,
                  large ? kernel::Placement::kStreamed : kernel::Placement::kCached);
   }

@@ -39,7 +39,7 @@ struct Call {
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;      ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   size_t slot_bytes_many = 32 * 1024;  ///< The same for more than 2 ranks.
-  size_t step_bytes = 128 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
+  size_t step_bytes = 256 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
 };
 
 /// One member's side. One call at a time (the holder of the group's execution token).
