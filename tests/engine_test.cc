@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "horo/base/text.h"
 #include "tests/job.h"
@@ -115,6 +116,62 @@ TEST(Engine, AsynchronousOperationsRunInOrderAndCallBack) {
       if (one != std::vector<float>(2000, 3)) return 4;
     }
     return called == kOperations ? 0 : 5;
+  });
+  ASSERT_TRUE(job.ok()) << job.status();
+  expect_all_zero(**job);
+}
+
+TEST(Engine, SeveralThreadsMayCallOneGroup) {
+  auto job = Job::start({.ranks = 2}, [](group::Engine& engine) {
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        for (int turn = 0; turn < 100; ++turn) wrong += reduce_and_check(engine.world(), {0, 1}, engine.rank(), 3000);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    return wrong.load();
+  });
+  ASSERT_TRUE(job.ok()) << job.status();
+  expect_all_zero(**job);
+}
+
+TEST(Engine, OneMemberSendsToAnother) {
+  for (const char* transport : {"auto", "tcp"}) {
+    JobOptions options{.ranks = 3, .environment = {{"HORO_TRANSPORT", transport}, {"HORO_INTERFACE", "127.0.0.1"}}};
+    auto job = Job::start(options, [](group::Engine& engine) {
+      for (uint64_t count : {1, 1000, 500000}) {
+        Operation operation = allreduce_of(count);
+        operation.kind = Kind::kSendRecv;
+        operation.root = 2;
+        operation.target = 0;
+        std::vector<float> values(count, static_cast<float>(engine.rank()));
+        Status status = engine.world().run(operation, bytes_of(values), bytes_of(values));
+        const float expected = engine.rank() == 0 ? 2 : static_cast<float>(engine.rank());
+        if (!status.ok() || values != std::vector<float>(count, expected)) return 1;
+      }
+      return 0;
+    });
+    ASSERT_TRUE(job.ok()) << job.status();
+    expect_all_zero(**job);
+  }
+}
+
+TEST(Engine, GroupsThatEndGiveTheirMemoryBack) {
+  auto job = Job::start({.ranks = 2}, [](group::Engine& engine) {
+    std::set<uint64_t> places;
+    for (int turn = 0; turn < 40; ++turn) {
+      auto group = engine.create_group({0, 1}, Deadline::after_seconds(20));
+      if (!group.ok()) return 2;
+      if (reduce_and_check(**group, {0, 1}, engine.rank(), 300000) != 0) return 1;
+      engine.remove_group(*group);
+      auto buffer = engine.allocate(4096);  // Lies behind what is in use.
+      if (!buffer.ok()) return 3;
+      places.insert(reinterpret_cast<uint64_t>(buffer->data()) >> 28);
+      engine.free(buffer->data());
+    }
+    return places.size() <= 4 ? 0 : 4;
   });
   ASSERT_TRUE(job.ok()) << job.status();
   expect_all_zero(**job);
