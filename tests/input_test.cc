@@ -234,6 +234,59 @@ TEST(BadInput, AForkedChildIsRefusedAndItsEndDoesNotDisturbItsParent) {
   }
 }
 
+/// A memory cgroup of this test's own, v1 or v2, with a limit.
+class MemoryCgroup {
+ public:
+  explicit MemoryCgroup(uint64_t limit) {
+    const std::string name = text("/horo-test-", getpid());
+    for (const char* base : {"/sys/fs/cgroup/memory", "/sys/fs/cgroup"}) {
+      const char* file = base == std::string("/sys/fs/cgroup") ? "/memory.max" : "/memory.limit_in_bytes";
+      folder_ = base + name;
+      if (mkdir(folder_.c_str(), 0755) != 0) continue;
+      if (write_to(folder_ + file, std::to_string(limit))) return;
+      rmdir(folder_.c_str());
+    }
+    folder_.clear();
+  }
+  ~MemoryCgroup() {
+    if (!folder_.empty()) rmdir(folder_.c_str());
+  }
+  bool made() const { return !folder_.empty(); }
+  bool enter() const { return write_to(folder_ + "/cgroup.procs", std::to_string(getpid())); }
+
+ private:
+  static bool write_to(const std::string& file, const std::string& words) {
+    const int fd = open(file.c_str(), O_WRONLY | O_CLOEXEC);
+    const bool written = fd >= 0 && write(fd, words.data(), words.size()) == static_cast<ssize_t>(words.size());
+    if (fd >= 0) close(fd);
+    return written;
+  }
+  std::string folder_;
+};
+
+TEST(BadInput, TooLittleMemoryInTheCgroupFailsTheOperationOnAllRanksAndKillsNobody) {
+  constexpr uint64_t kLimit = 128 << 20;
+  MemoryCgroup cgroup(kLimit);
+  if (!cgroup.made()) GTEST_SKIP() << "memory cgroups cannot be made here (needs root and a writable /sys/fs/cgroup)";
+  JobOptions options{.ranks = 3, .environment = {{"HORO_STAGING", "512MiB"}}};
+  options.enter = [&](int rank) { return rank != 1 || cgroup.enter(); };
+  auto job = Job::start(options, [](group::Engine& engine) {
+    if (engine.world().transport_name() != "shm" || !works(engine.world())) return 3;
+    // An input that lies in memory which is not touched: only the library would need memory for it.
+    constexpr uint64_t kBytes = 400 << 20;
+    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return 4;
+    auto* bytes = static_cast<std::byte*>(memory);
+    const Status status = engine.world().run(sum_of(kBytes / 8), bytes, bytes, Deadline::after_seconds(30));
+    tell(text(status.to_string(), "\n"));
+    if (status.code() != Code::kUnavailable) return 5;
+    return works(engine.world()) ? 0 : 6;
+  });
+  ASSERT_TRUE(job.ok()) << job.status();
+  expect_all_zero(**job);
+  job->reset();
+}
+
 /// A started engine of one rank, or the error.
 std::string start_alone(std::vector<const char*> settings, std::string* log = nullptr, const char* key_file = nullptr) {
   settings.push_back(nullptr);

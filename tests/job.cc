@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -39,8 +40,23 @@ std::shared_ptr<const net::Key> key_of(const std::optional<KeyBytes>& bytes) {
   return std::make_shared<const net::Key>(std::move(*key));
 }
 
+/// The store belongs to the namespace that it is started in; the calling thread comes back to its own.
+Result<std::unique_ptr<rendezvous::TcpStoreServer>> start_store(const JobOptions& options,
+                                                                const std::optional<KeyBytes>& key_bytes) {
+  const rendezvous::TcpStoreOptions store{.job = "test", .key = key_of(key_bytes)};
+  if (options.store_at.empty()) return rendezvous::TcpStoreServer::start(net::Address::loopback(), store);
+  HORO_ASSIGN(net::Address at, net::Address::parse(options.store_at));
+  const int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  if (home < 0 || !options.enter(0)) return Status(Code::kUnavailable, "cannot enter the store's namespace");
+  auto server = rendezvous::TcpStoreServer::start(at, store);
+  HORO_CHECK(setns(home, CLONE_NEWNET) == 0, "no way back from the store's namespace");
+  close(home);
+  return server;
+}
+
 int run_rank(int rank, const JobOptions& options, const Body& body, int start_fd,
              const std::optional<KeyBytes>& key_bytes) {
+  if (options.enter && !options.enter(rank)) return 89;
   const std::string store = read_all(start_fd);  // Ends when the test has written the address.
   close(start_fd);
   Environment::Variables variables(options.environment.begin(), options.environment.end());
@@ -142,8 +158,7 @@ Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& b
     job->unread_.emplace_back();
   }
   // Threads only from here on: the children are forked.
-  const auto key = key_of(key_bytes);
-  HORO_ASSIGN(job->store_, rendezvous::TcpStoreServer::start(net::Address::loopback(), {.job = "test", .key = key}));
+  HORO_ASSIGN(job->store_, start_store(options, key_bytes));
   const std::string address = options.store_through ? options.store_through(job->store_->address())
                                                     : job->store_->address().to_string();
   for (int fd : starts) {

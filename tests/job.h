@@ -23,6 +23,10 @@ struct JobOptions {
   /// Per rank, on top: HORO_HOST_ID, say.
   std::function<std::map<std::string, std::string, std::less<>>(int rank)> per_rank;
   bool with_key = true;
+  /// Called first in every rank: moves it to a namespace, say. False ends the rank with code 89.
+  std::function<bool(int rank)> enter;
+  /// Where the store listens; loopback if empty. Otherwise in the network namespace that enter(0) leads to.
+  std::string store_at;
   /// Given the store's address: where the ranks are to look for it (a relay, say).
   std::function<std::string(const net::Address& store)> store_through;
 };

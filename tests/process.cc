@@ -1,6 +1,7 @@
 #include "tests/process.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -85,6 +86,7 @@ size_t open_descriptors() {
 }
 
 size_t resident_bytes() {
+  malloc_trim(0);
   std::ifstream statm("/proc/self/statm");
   size_t whole = 0, resident = 0;
   statm >> whole >> resident;

@@ -21,7 +21,7 @@ std::vector<std::string> listening_at(pid_t pid);
 
 /// Open descriptors of this process.
 size_t open_descriptors();
-/// Resident memory of this process.
+/// Resident memory of this process, without what the allocator only keeps for later.
 size_t resident_bytes();
 
 }  // namespace horo::test
