@@ -6,8 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "horo/base/text.h"
 #include "tests/job.h"
+
+#include "horo/base/text.h"
 
 namespace horo::test {
 namespace {

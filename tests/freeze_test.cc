@@ -5,10 +5,11 @@
 
 #include <cstdio>
 
-#include "horo/base/text.h"
 #include "tests/job.h"
 #include "tests/process.h"
 #include "tests/workload.h"
+
+#include "horo/base/text.h"
 
 namespace horo::test {
 namespace {
@@ -84,7 +85,8 @@ class Freeze : public testing::TestWithParam<const char*> {};
 
 TEST_P(Freeze, AStoppedRankIsNamedGivenUpAtTheLimitAndFencedWhenItWakes) {
   Hold hold;
-  auto started = Job::start(options_over(GetParam()), [&](group::Engine& engine) { return survive_and_go_on(engine, hold); });
+  auto started =
+      Job::start(options_over(GetParam()), [&](group::Engine& engine) { return survive_and_go_on(engine, hold); });
   ASSERT_TRUE(started.ok()) << started.status();
   Job& job = **started;
   expect_ready(job);
@@ -117,7 +119,8 @@ TEST_P(Freeze, AStoppedRankIsNamedGivenUpAtTheLimitAndFencedWhenItWakes) {
 
 TEST_P(Freeze, AStoppedRankIsNamedInTheLogWithinASecond) {
   Hold hold;
-  auto started = Job::start(options_over(GetParam()), [&](group::Engine& engine) { return survive_and_go_on(engine, hold); });
+  auto started =
+      Job::start(options_over(GetParam()), [&](group::Engine& engine) { return survive_and_go_on(engine, hold); });
   ASSERT_TRUE(started.ok()) << started.status();
   Job& job = **started;
   expect_ready(job);
@@ -188,7 +191,8 @@ TEST_P(Freeze, WaitingForALatePeerBurnsNoCore) {
   auto started = Job::start(options_over(GetParam()), [&](group::Engine& engine) {
     hold.take_part();
     tell("ready\n");
-    if (engine.rank() == 0 && !hold.wait(Deadline::after_seconds(30))) return 8;  // Late, but its control thread answers.
+    if (engine.rank() == 0 && !hold.wait(Deadline::after_seconds(30)))
+      return 8;  // Late, but its control thread answers.
     uint64_t value = 1;
     return sum_of(engine.world(), value).ok() && value == 4 ? 0 : 4;
   });

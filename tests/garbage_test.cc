@@ -1,5 +1,5 @@
-// Strangers at every door of a running job: random, truncated, mutated and replayed byte strings. Nobody gets in, nobody
-// crashes, the sums stay right, and turning strangers away costs little.
+// Strangers at every door of a running job: random, truncated, mutated and replayed byte strings. Nobody gets in,
+// nobody crashes, the sums stay right, and turning strangers away costs little.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -11,11 +11,12 @@
 #include <random>
 #include <thread>
 
-#include "horo/base/text.h"
 #include "tests/job.h"
 #include "tests/process.h"
 #include "tests/relay.h"
 #include "tests/workload.h"
+
+#include "horo/base/text.h"
 
 namespace horo::test {
 namespace {
@@ -144,8 +145,9 @@ int reduce_and_check(group::Engine& engine, Hold& hold, bool busy) {
 }
 
 void start_target(Target& target, const char* transport, bool busy) {
-  JobOptions options{.ranks = kRanks,
-                     .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", transport}, {"HORO_LOG_LEVEL", "off"}}};
+  JobOptions options{
+      .ranks = kRanks,
+      .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", transport}, {"HORO_LOG_LEVEL", "off"}}};
   options.store_through = [&](const net::Address& store) {
     auto relay = Relay::start(store);
     HORO_CHECK(relay.ok(), relay.status().to_string());
@@ -199,8 +201,8 @@ TEST(Garbage, AtEveryDoorOfARunningJobChangesNothing) {
     }
     for (std::thread& thrower : throwers) thrower.join();
     const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-    std::printf("  %s: %llu strings at %zu doors in %.1f s\n", transport,
-                static_cast<unsigned long long>(most), target.doors.size(), seconds);
+    std::printf("  %s: %llu strings at %zu doors in %.1f s\n", transport, static_cast<unsigned long long>(most),
+                target.doors.size(), seconds);
     EXPECT_EQ(nobody_there, 0u) << "a door stayed closed, or a stranger was kept waiting";
     expect_unharmed(target);
   }

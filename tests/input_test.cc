@@ -10,12 +10,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/job.h"
+
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
 #include "horo/group/knobs.h"
 #include "horo/rendezvous/knobs.h"
 #include "horo/rendezvous/memory_store.h"
-#include "tests/job.h"
 
 namespace horo::test {
 namespace {
@@ -155,7 +156,8 @@ TEST(BadInput, ARankNumberTakenTwiceIsRefusedAndItsHolderIsUnaffected) {
   for (int rank : {0, 1}) {
     const std::string outcome = claim(rank, 2, store);
     EXPECT_TRUE(has(outcome, {"invalid-argument"})) << outcome;
-    EXPECT_TRUE(has(outcome, {"rank ", std::to_string((*job)->pid(rank)).c_str()})) << "does not name the holder: " << outcome;
+    EXPECT_TRUE(has(outcome, {"rank ", std::to_string((*job)->pid(rank)).c_str()}))
+        << "does not name the holder: " << outcome;
   }
   const std::string bigger = claim(2, 3, store);
   EXPECT_TRUE(has(bigger, {"invalid-argument", "2", "3"})) << bigger;
@@ -165,8 +167,9 @@ TEST(BadInput, ARankNumberTakenTwiceIsRefusedAndItsHolderIsUnaffected) {
 
 TEST(BadInput, WithoutDescriptorsARankSaysSoAndNothingHangs) {
   for (const char* transport : {"shm", "tcp"}) {
-    JobOptions options{.ranks = 2,
-                       .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", transport}, {"HORO_TIMEOUT", "3s"}}};
+    JobOptions options{
+        .ranks = 2,
+        .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", transport}, {"HORO_TIMEOUT", "3s"}}};
     auto job = Job::start(options, [&](group::Engine& engine) {
       if (!works(engine.world())) return 3;
       // From now on this process gets no further descriptor, and a new group needs some.
@@ -189,8 +192,8 @@ TEST(BadInput, WithoutDescriptorsAnEngineDoesNotStart) {
   if (pid == 0) {
     const rlimit none{6, 6};
     setrlimit(RLIMIT_NOFILE, &none);
-    auto config = Config::read({group::kKnobs, rendezvous::kKnobs},
-                               Environment(Environment::Variables{{"HORO_TIMEOUT", "2s"}}));
+    auto config =
+        Config::read({group::kKnobs, rendezvous::kKnobs}, Environment(Environment::Variables{{"HORO_TIMEOUT", "2s"}}));
     group::EngineOptions options{.rank = 0, .size = 2, .config = *config};
     options.store = std::make_shared<rendezvous::MemoryStore>();
     auto engine = group::Engine::start(std::move(options));
@@ -368,7 +371,8 @@ TEST(BadInput, NullPointersAndUnknownValuesAreErrorsOfTheCall) {
   const int outside[] = {0, 1};
   horo_group* group = nullptr;
   EXPECT_EQ(code_and_free(horo_group_create(engine, outside, 2, &group)), HORO_INVALID_ARGUMENT);
-  EXPECT_EQ(code_and_free(horo_allreduce(world, &value, &value, 1, HORO_U64, HORO_SUM)), HORO_OK) << "the group goes on";
+  EXPECT_EQ(code_and_free(horo_allreduce(world, &value, &value, 1, HORO_U64, HORO_SUM)), HORO_OK)
+      << "the group goes on";
   EXPECT_EQ(value, 1u);
   horo_engine_destroy(engine);
 }

@@ -119,8 +119,8 @@ Result<group::EngineOptions> options_of_rank(int rank, int size, const Environme
   group::EngineOptions options{.rank = rank, .size = size, .job = "test", .key = key, .config = config};
   HORO_ASSIGN(net::Address address, net::Address::parse(store));
   if (!key) key = key_of(std::nullopt);
-  HORO_ASSIGN(options.store, rendezvous::TcpStore::connect(address, {.job = "test", .key = key},
-                                                           Deadline::after_seconds(20)));
+  HORO_ASSIGN(options.store,
+              rendezvous::TcpStore::connect(address, {.job = "test", .key = key}, Deadline::after_seconds(20)));
   return options;
 }
 
@@ -159,8 +159,8 @@ Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& b
   }
   // Threads only from here on: the children are forked.
   HORO_ASSIGN(job->store_, start_store(options, key_bytes));
-  const std::string address = options.store_through ? options.store_through(job->store_->address())
-                                                    : job->store_->address().to_string();
+  const std::string address =
+      options.store_through ? options.store_through(job->store_->address()) : job->store_->address().to_string();
   for (int fd : starts) {
     if (write(fd, address.data(), address.size()) != static_cast<ssize_t>(address.size())) std::perror("start");
     close(fd);

@@ -1,7 +1,7 @@
 // The kill storm: one of four ranks is killed from outside at a random instant of random collectives, again and again.
 // Whoever survives must agree on what succeeded, hold exact results or untouched inputs, and go on without the victim.
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -12,9 +12,10 @@
 #include <set>
 #include <sstream>
 
-#include "horo/base/text.h"
 #include "tests/job.h"
 #include "tests/workload.h"
+
+#include "horo/base/text.h"
 
 namespace horo::test {
 namespace {
@@ -127,8 +128,8 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
       return complain(text("operation ", turn, " (", call.to_string(), "): ", status.to_string()));
     }
     // The first failure: that its number is equal everywhere says that every operation before succeeded everywhere.
-    tell(text("failed ", status.operation().value_or(0), " ", code_name(status.code()), " ", nanoseconds(now), " in ", call.to_string(),
-              "\n"));
+    tell(text("failed ", status.operation().value_or(0), " ", code_name(status.code()), " ", nanoseconds(now), " in ",
+              call.to_string(), "\n"));
     return go_on(engine, kill, turn);
   }
 }
@@ -203,7 +204,8 @@ std::string kill_one(const Kill& kill, Times& times) {
   std::string wrong;
   for (int rank = 0; rank < kRanks && wrong.empty(); ++rank) {
     auto line = (*job)->next_line(rank, Deadline::after(kHangLimit));
-    if (!line.ok() || *line != "ready") wrong = text("rank ", rank, " did not start: ", line.ok() ? *line : line.status().to_string());
+    if (!line.ok() || *line != "ready")
+      wrong = text("rank ", rank, " did not start: ", line.ok() ? *line : line.status().to_string());
   }
   if (wrong.empty()) {
     // The instant is random; a rank that speaks before it has found something wrong.
@@ -238,7 +240,9 @@ std::string kill_one(const Kill& kill, Times& times) {
 void print_percentiles(const char* what, std::vector<double> values) {
   if (values.empty()) return;
   std::sort(values.begin(), values.end());
-  const auto at = [&](double share) { return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))]; };
+  const auto at = [&](double share) {
+    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+  };
   std::printf("  %-28s %4zu kills: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n", what, values.size(), at(0.5),
               at(0.9), at(0.99), values.back());
 }
@@ -280,8 +284,10 @@ TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
     waitpid(pid, &status, 0);
     EXPECT_EQ(status, 0) << "a lane of the storm broke";
   }
-  for (const auto& [transport, values] : errors) print_percentiles((transport + ", kill to last error").c_str(), values);
-  for (const auto& [transport, values] : go_ons) print_percentiles((transport + ", kill to next result").c_str(), values);
+  for (const auto& [transport, values] : errors)
+    print_percentiles((transport + ", kill to last error").c_str(), values);
+  for (const auto& [transport, values] : go_ons)
+    print_percentiles((transport + ", kill to next result").c_str(), values);
   EXPECT_EQ(held, kills);
 }
 

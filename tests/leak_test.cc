@@ -7,13 +7,14 @@
 #include <set>
 #include <thread>
 
+#include "tests/job.h"
+#include "tests/process.h"
+#include "tests/workload.h"
+
 #include "horo/base/text.h"
 #include "horo/group/knobs.h"
 #include "horo/rendezvous/knobs.h"
 #include "horo/rendezvous/memory_store.h"
-#include "tests/job.h"
-#include "tests/process.h"
-#include "tests/workload.h"
 
 namespace horo::test {
 namespace {
@@ -46,7 +47,8 @@ bool sum_works(group::Group& group, uint64_t count) {
          values == std::vector<uint64_t>(count, static_cast<uint64_t>(group.size()));
 }
 
-/// The least resident memory after any of `turns` turns: what the allocator and the threads keep for later comes and goes.
+/// The least resident memory after any of `turns` turns: what the allocator and the threads keep for later comes and
+/// goes.
 template <class Turn>
 double floor_of(uint64_t turns, const Turn& turn) {
   size_t least = SIZE_MAX;

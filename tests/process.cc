@@ -64,7 +64,8 @@ std::vector<std::string> listening_at(pid_t pid) {
   while (std::getline(tcp, line)) {
     unsigned ip = 0, port = 0, state = 0;
     char inode[32] = {};
-    const int found = std::sscanf(line.c_str(), " %*d: %8X:%4X %*8X:%*4X %2X %*s %*s %*s %*s %*s %31s", &ip, &port, &state, inode);
+    const int found =
+        std::sscanf(line.c_str(), " %*d: %8X:%4X %*8X:%*4X %2X %*s %*s %*s %*s %*s %31s", &ip, &port, &state, inode);
     if (found != 4 || state != 0x0A || inodes.count(inode) == 0) continue;
     addresses.push_back(text(ip & 255, ".", ip >> 8 & 255, ".", ip >> 16 & 255, ".", ip >> 24, ":", port));
   }

@@ -9,7 +9,8 @@ namespace horo::test {
 Result<std::unique_ptr<Relay>> Relay::start(const net::Address& to) {
   HORO_ASSIGN(net::ListenSocket listening, net::ListenSocket::listen(net::Address::loopback()));
   std::unique_ptr<Relay> relay(new Relay(std::move(listening), to));
-  HORO_ASSIGN(relay->thread_, Thread::start("relay", [one = relay.get()](const std::stop_token& stop) { one->loop(stop); }));
+  HORO_ASSIGN(relay->thread_,
+              Thread::start("relay", [one = relay.get()](const std::stop_token& stop) { one->loop(stop); }));
   return relay;
 }
 

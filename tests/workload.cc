@@ -147,7 +147,8 @@ std::string RandomCall::wrong_result() const {
   const uint64_t count = operation_.result_count(member_);
   for (uint64_t i = 0; i < count; ++i) {
     if (result[i] == expected(i)) continue;
-    return text(to_string(), ": element ", i, " of ", count, " is 0x", std::hex, result[i], ", expected 0x", expected(i));
+    return text(to_string(), ": element ", i, " of ", count, " is 0x", std::hex, result[i], ", expected 0x",
+                expected(i));
   }
   if (result.back() != kUntouched) return text(to_string(), ": written behind the result");
   return in_place_ ? "" : changed_input();

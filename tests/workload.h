@@ -17,10 +17,11 @@ uint64_t test_seed(const char* test);
 /// The number in an environment variable, or `fallback`.
 uint64_t test_count(const char* variable, uint64_t fallback);
 
-/// One collective as one member of a group makes it: all members that make it from the same seed and turn make the same.
+/// One collective as one member of a group makes it: all members that make it from the same seed and turn make the
+/// same.
 ///
-/// Elements are u64. To a reduction rank r gives 16^r, so that each digit of the sum counts one rank's shares; elsewhere every
-/// element tells whose it is, where it stood and in which turn.
+/// Elements are u64. To a reduction rank r gives 16^r, so that each digit of the sum counts one rank's shares;
+/// elsewhere every element tells whose it is, where it stood and in which turn.
 class RandomCall {
  public:
   struct Of {
