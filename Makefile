@@ -71,8 +71,8 @@ bench: $(STAMPS)/bench  ## Measure horo and the installed peers (build/release)
 	@cmake --build --preset release --parallel $(JOBS)
 	@tools/bench.sh build/release
 
-lint: build/dev/build.ninja $(STAMPS)/lint  ## Format, layers, links, ruff, shellcheck; clang-tidy for up to 60 s
-	@tools/lint.sh --tidy-seconds 60
+lint: build/dev/build.ninja $(STAMPS)/lint  ## Format, layers, links, ruff, shellcheck
+	@tools/lint.sh
 
 lint-all: build/dev/build.ninja $(STAMPS)/lint  ## The same with clang-tidy over every file
 	@tools/lint.sh --tidy-seconds inf

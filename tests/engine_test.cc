@@ -8,8 +8,9 @@
 #include <set>
 #include <thread>
 
-#include "horo/base/text.h"
 #include "tests/job.h"
+
+#include "horo/base/text.h"
 
 namespace horo::test {
 namespace {
@@ -210,7 +211,8 @@ void survive_a_kill(const JobOptions& options, uint64_t count, bool last_may_be_
   ASSERT_TRUE(job.ok()) << job.status();
   auto codes = (*job)->wait(Deadline::after_seconds(60));
   ASSERT_TRUE(codes.ok()) << codes.status();
-  // The victim made 20 operations. What it sent of the last one may have died with it; then all survivors fail that one.
+  // The victim made 20 operations. What it sent of the last one may have died with it; then all survivors fail that
+  // one.
   std::set<std::string> failed;
   for (int rank = 0; rank < options.ranks; ++rank) {
     const std::string words = (*job)->told(rank);

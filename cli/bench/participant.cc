@@ -123,7 +123,7 @@ class Measurement {
     const bool with_cpu = buffers_.input().size() + output().size() >= 2 * kCpuFrom;
     // The first turn warms up.
     for (int turn = -1; turn < command_.iterations; ++turn) {
-      const auto number = static_cast<uint64_t>(turn + 1);
+      const auto number = static_cast<uint64_t>(turn) + 1;
       const bool checked = turn == command_.iterations - 1 || turn == 0;
       fill(number, checked);
       const double cpu_before = with_cpu ? cpu() : 0;
@@ -141,7 +141,7 @@ class Measurement {
 
   Status batches(Reply& reply) {
     for (int batch = -1; batch < kBatches; ++batch) {
-      const auto number = static_cast<uint64_t>(batch + 1);
+      const auto number = static_cast<uint64_t>(batch) + 1;
       fill(number, true);
       HORO_TRY(participant_.barrier());
       const double cpu_before = cpu();

@@ -58,7 +58,7 @@ std::string hear_survivors(CheckJob& job, int victim, uint64_t blow, ScenarioRes
     const auto word = job.next_word(rank, deadline);
     if (!word.ok()) return text("rank ", rank, ": ", word.status().to_string());
     if (operation == 0) operation = word->operation;
-    const std::string complaint = complaint_of(rank, *word, victim, operation);
+    std::string complaint = complaint_of(rank, *word, victim, operation);
     if (!complaint.empty()) return complaint;
     result.operations += word->operations;
     if (word->at > blow) result.worst_ms = std::max(result.worst_ms, static_cast<double>(word->at - blow) * 1e-6);
@@ -87,7 +87,7 @@ std::string freeze(Random& random, ScenarioResult& result) {
   let_run(random, 20);
   const uint64_t blow = now();
   (*job)->signal(victim, SIGSTOP);
-  const std::string complaint = hear_survivors(**job, victim, blow, result);
+  std::string complaint = hear_survivors(**job, victim, blow, result);
   (*job)->signal(victim, SIGCONT);
   if (!complaint.empty()) return complaint;
   const auto word = (*job)->next_word(victim, Deadline::after_seconds(kHangSeconds));
@@ -172,7 +172,7 @@ std::vector<ScenarioResult> run_self_test(const SelfTestOptions& options) {
     const size_t index = turn % std::size(scenarios);
     ScenarioResult& result = results[index];
     if (isatty(2) == 1) std::cerr << "\r\033[K" << result.name << std::flush;
-    const std::string complaint = scenarios[index].run(random, result);
+    std::string complaint = scenarios[index].run(random, result);
     ++result.runs;
     result.held += complaint.empty() ? 1 : 0;
     if (result.complaint.empty()) result.complaint = complaint;

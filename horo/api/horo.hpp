@@ -170,7 +170,8 @@ class Engine {
   template <class T>
   std::unique_ptr<T[], std::function<void(T*)>> allocate(size_t count) {
     void* memory = nullptr;
-    check(horo_buffer_allocate(engine_.get(), count * sizeof(T), &memory));
+    const bool too_many = count > SIZE_MAX / sizeof(T);
+    check(horo_buffer_allocate(engine_.get(), too_many ? SIZE_MAX : count * sizeof(T), &memory));
     return {static_cast<T*>(memory), [engine = engine_.get()](T* freed) { horo_buffer_free(engine, freed); }};
   }
   void shutdown() { horo_engine_shutdown(engine_.get()); }

@@ -95,7 +95,12 @@ class Engine {
   std::unique_ptr<Control> control_;
   std::mutex mutex_;
   std::vector<Holding> groups_;
-  std::map<std::byte*, std::unique_ptr<std::byte[]>> plain_buffers_;  ///< Without shared memory.
+  static constexpr size_t kPageBytes = 4096;
+  /// Frees memory that is aligned to a page.
+  struct FreePages {
+    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(kPageBytes)); }
+  };
+  std::map<std::byte*, std::unique_ptr<std::byte, FreePages>> plain_buffers_;  ///< Without shared memory.
   std::shared_ptr<Group> world_;
   uint64_t solo_groups_ = 0;
   bool ended_ = false;

@@ -124,7 +124,9 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
   }
   const bool gives = operation.kind != collective::Kind::kBroadcast && operation.kind != collective::Kind::kScatter &&
                      operation.kind != collective::Kind::kSendRecv;
-  if (in == nullptr && operation.total() > 0 && (gives || operation.root == options_.member)) {
+  const bool gathers = operation.kind == collective::Kind::kAllgather || operation.kind == collective::Kind::kGather;
+  const uint64_t given = gathers ? operation.counts[static_cast<size_t>(options_.member)] : operation.total();
+  if (in == nullptr && given > 0 && (gives || operation.root == options_.member)) {
     return {Code::kInvalidArgument, text(transport::name(operation.kind), ": the input pointer is null")};
   }
   return {};

@@ -27,7 +27,7 @@ uint64_t segment_bytes() {
 }  // namespace
 
 Result<uint64_t> Ranges::take(uint64_t bytes) {
-  bytes = round_up(bytes);
+  bytes = round_up(std::min(bytes, end_ - begin_ + 1));  // Too much must not wrap around to little.
   uint64_t at = begin_;
   for (const auto& [begin, size] : taken_) {
     if (begin - at >= bytes) break;

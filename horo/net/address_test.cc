@@ -6,8 +6,8 @@ namespace horo::net {
 namespace {
 
 TEST(Address, PrintsWhatItParses) {
-  for (const char* text : {"127.0.0.1:5000", "0.0.0.0:0", "[::1]:5000", "[2001:db8::7]:65535", "unix:@horo-1",
-                           "unix:/tmp/horo.socket"}) {
+  for (const char* text :
+       {"127.0.0.1:5000", "0.0.0.0:0", "[::1]:5000", "[2001:db8::7]:65535", "unix:@horo-1", "unix:/tmp/horo.socket"}) {
     auto address = Address::parse(text);
     ASSERT_TRUE(address.ok()) << address.status();
     EXPECT_EQ(address->to_string(), text);
@@ -70,7 +70,7 @@ TEST(Interfaces, ContainLoopbackAndCanBeChosenByName) {
 
 TEST(Interfaces, PreferRoutableIpv4AndTakeLoopbackLast) {
   auto at = [](const char* text) { return *Address::ip(text, 0); };
-  std::vector<Interface> list = {{"lo", at("127.0.0.1")}, {"eth0", at("fe80::1")}, {"eth0", at("2001:db8::1")},
+  std::vector<Interface> list = {{"lo", at("127.0.0.1")},  {"eth0", at("fe80::1")},  {"eth0", at("2001:db8::1")},
                                  {"eth0", at("10.0.0.1")}, {"eth1", at("10.0.1.1")}, {"eth2", at("169.254.1.1")}};
   EXPECT_EQ(choose_interface(list, "")->to_string(), "10.0.0.1:0");
   EXPECT_EQ(choose_interface(list, "eth1")->to_string(), "10.0.1.1:0");

@@ -160,8 +160,8 @@ Status AttachConnector::progress(Time now) {
     auto answer = std::span<const std::byte>(exchange_.in);
     auto nonce = listed(answer.first(sizeof(Nonce)));
     if (!equal(challenge_mac(keys_, encoded_, nonce), array_from<Mac>(answer.subspan(sizeof(Nonce))))) {
-      return {Code::kUnauthenticated, text(request_.to_string(), ": ", exchange_.socket.peer_text(),
-                                           " does not hold the channel's key")};
+      return {Code::kUnauthenticated,
+              text(request_.to_string(), ": ", exchange_.socket.peer_text(), " does not hold the channel's key")};
     }
     exchange_.next(listed(proof_mac(keys_, encoded_, nonce)), 0);
     proof_sent_ = true;
@@ -228,7 +228,8 @@ Status AttachAcceptor::take_request() {
 Status AttachAcceptor::take_proof() {
   const AttachKeys* keys = sessions_->find(request_.session);
   if (keys == nullptr || !equal(proof_mac(*keys, encoded_, nonce_), array_from<Mac>(exchange_.in))) {
-    return {Code::kUnauthenticated, text(request_.to_string(), ": the challenge was not answered with the channel's "
+    return {Code::kUnauthenticated, text(request_.to_string(),
+                                         ": the challenge was not answered with the channel's "
                                          "key; this may be a recorded connection played back")};
   }
   if (admit_) HORO_TRY(admit_(request_));

@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using horo::net::AttachRequest;
   static const horo::net::AttachKeys keys = fixed_keys();
   auto bytes = std::as_bytes(std::span(data, size));
-  if (horo::net::look_at(bytes) == horo::net::Opening::kUndecided && bytes.size() >= horo::net::kOpeningBytes) std::abort();
+  if (horo::net::look_at(bytes) == horo::net::Opening::kUndecided && bytes.size() >= horo::net::kOpeningBytes)
+    std::abort();
   if (bytes.size() < AttachRequest::kBytes) return 0;
   auto head = bytes.first<AttachRequest::kBytes>();
   auto request = horo::net::decode_attach_request(head);

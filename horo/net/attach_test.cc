@@ -168,9 +168,12 @@ TEST_F(Attach, AsksWhetherAGenuineStreamIsWelcome) {
   AttachRequest old = about();
   old.epoch = 3;
   AttachConnector connector(std::move(a), outgoing_, old, soon());
-  AttachAcceptor acceptor(std::move(b), sessions_, [](const AttachRequest& request) {
-    return request.epoch == 4 ? Status() : Status(Code::kIncompatible, text("epoch ", request.epoch, " is over"));
-  }, soon());
+  AttachAcceptor acceptor(
+      std::move(b), sessions_,
+      [](const AttachRequest& request) {
+        return request.epoch == 4 ? Status() : Status(Code::kIncompatible, text("epoch ", request.epoch, " is over"));
+      },
+      soon());
   EXPECT_EQ(run(connector, acceptor).code(), Code::kIncompatible);
 }
 

@@ -64,8 +64,8 @@ Status Channel::send(FrameHeader header, std::span<const std::byte> payload) {
   if (state_->phase == State::Phase::kFailed) return state_->failure;
   if (!ready()) return {Code::kInvalidArgument, "a message is sent before the channel is ready"};
   if (payload.size() > state_->options.most_message) {
-    return {Code::kInvalidArgument, text("a message of ", payload.size(), " bytes exceeds the limit of ",
-                                         state_->options.most_message)};
+    return {Code::kInvalidArgument,
+            text("a message of ", payload.size(), " bytes exceeds the limit of ", state_->options.most_message)};
   }
   if (state_->outbox.size() + FrameHeader::kBytes + payload.size() > state_->options.most_queued) {
     return {Code::kUnavailable, text(state_->outbox.size(), " bytes wait to be sent to ", state_->peer(),

@@ -17,9 +17,7 @@ class ChannelAttack : public ::testing::Test {
  protected:
   ChannelAttack() { options_.hello = local_hello(0, 4); }
 
-  Channel acceptor(Socket socket) {
-    return *Channel::accept(tls_, std::move(socket), key_, "job", options_);
-  }
+  Channel acceptor(Socket socket) { return *Channel::accept(tls_, std::move(socket), key_, "job", options_); }
   /// The first flight of an honest connector.
   std::vector<std::byte> client_hello() {
     auto [mine, theirs] = *Socket::pair();

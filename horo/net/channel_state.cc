@@ -111,8 +111,8 @@ Status Channel::State::judge_as_acceptor() {
 
 Status Channel::State::judge_as_connector() {
   if (theirs.verdict != Code::kOk) {
-    return failed({theirs.verdict, text(theirs.to_string(), " refused ", member_text(options.hello.member), ": ",
-                                        theirs.reason)});
+    return failed({theirs.verdict,
+                   text(theirs.to_string(), " refused ", member_text(options.hello.member), ": ", theirs.reason)});
   }
   if (theirs.member != identity.acceptor) {
     return failed({Code::kUnauthenticated, text(theirs.to_string(), " proved to be ", member_text(identity.acceptor))});

@@ -153,7 +153,9 @@ TEST(Channel, IsNotOpenedWithAHelloOfAnotherRank) {
   auto ends = Socket::pair();
   sides.client.hello.member = 3;
   EXPECT_EQ(Channel::connect(sides.settings, std::move(ends->first), sides.client_key, sides.identity, sides.client)
-                .status().code(), Code::kInvalidArgument);
+                .status()
+                .code(),
+            Code::kInvalidArgument);
 }
 
 TEST(Channel, NamesBothEpochsWhenTheyDiffer) {
@@ -252,7 +254,8 @@ TEST(Channel, PassesDescriptorsBetweenTwoMessages) {
     EXPECT_EQ(server.receive(soon())->header.type, 7);
     auto got = server.receive_descriptors(2, soon());
     ASSERT_TRUE(got.ok()) << got.status();
-    struct stat mine{}, theirs{};
+    struct stat mine {
+    }, theirs{};
     fstat(writer.get(), &mine);
     fstat(got->at(1).get(), &theirs);
     EXPECT_EQ(mine.st_ino, theirs.st_ino);
@@ -274,8 +277,8 @@ TEST(Channel, IsBusyWithASilentPeerOnlyUntilItsLimit) {
   Sides sides;
   sides.server.handshake_limit = std::chrono::milliseconds(30);
   auto ends = Socket::pair();
-  auto server = Channel::accept(sides.settings, std::move(ends->first), shared_key(sides.server_key), "job",
-                                sides.server);
+  auto server =
+      Channel::accept(sides.settings, std::move(ends->first), shared_key(sides.server_key), "job", sides.server);
   Time start = Clock::now();
   Status status = server->handshake(soon());
   EXPECT_EQ(status.code(), Code::kTimeout) << status;

@@ -91,10 +91,18 @@ TEST(Codec, SurvivesRandomBytes) {
     Reader in(bytes, "a test");
     while (in.ok() && in.remaining() > 0) {
       switch (random() % 4) {
-        case 0: in.u8(); break;
-        case 1: EXPECT_LE(in.bytes(16).size(), 16u); break;
-        case 2: EXPECT_LE(in.count(8, 4), 8u); break;
-        default: in.u32(); break;
+        case 0:
+          in.u8();
+          break;
+        case 1:
+          EXPECT_LE(in.bytes(16).size(), 16u);
+          break;
+        case 2:
+          EXPECT_LE(in.count(8, 4), 8u);
+          break;
+        default:
+          in.u32();
+          break;
       }
     }
     EXPECT_LE(in.remaining(), bytes.size());

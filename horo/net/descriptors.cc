@@ -86,8 +86,8 @@ IoResult Socket::receive_descriptors(std::span<std::byte> into, size_t expected,
   // Truncated also when this process could not take all of them (its limit of descriptors).
   bool truncated = (message.msg_flags & MSG_CTRUNC) != 0;
   if (truncated && taken.size() < expected) {
-    return IoResult::failed(system_error(text("receiving ", expected, " descriptors, of which ", taken.size(), " came"),
-                                         EMFILE));
+    return IoResult::failed(
+        system_error(text("receiving ", expected, " descriptors, of which ", taken.size(), " came"), EMFILE));
   }
   if (taken.size() != expected || truncated) {
     return IoResult::failed({Code::kCorrupt, text("expected ", expected, " descriptors, ", taken.size(),

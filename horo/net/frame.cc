@@ -53,8 +53,8 @@ Result<FrameHeader> decode_frame(std::span<const std::byte, FrameHeader::kBytes>
   auto stated = get<uint32_t>(bytes, kCrcAt);
   uint32_t computed = kernel::crc32c(0, bytes.first(kCrcAt));
   if (stated != computed) {
-    return Status(Code::kCorrupt, text("a frame's header was damaged under way: its checksum is ", computed,
-                                       ", it states ", stated));
+    return Status(Code::kCorrupt,
+                  text("a frame's header was damaged under way: its checksum is ", computed, ", it states ", stated));
   }
   FrameHeader header;
   header.version = get<uint16_t>(bytes, 4);
@@ -70,8 +70,8 @@ Result<FrameHeader> decode_frame(std::span<const std::byte, FrameHeader::kBytes>
   header.payload_crc = get<uint32_t>(bytes, 52);
   header.source = get<uint32_t>(bytes, 56);
   if (header.version != version) {
-    return Status(Code::kIncompatible, text("a frame of wire version ", header.version, " came where version ",
-                                            version, " was agreed"));
+    return Status(Code::kIncompatible,
+                  text("a frame of wire version ", header.version, " came where version ", version, " was agreed"));
   }
   if (header.type == 0) return Status(Code::kCorrupt, "a frame has type 0, which is never sent");
   if (header.length > most_payload) {

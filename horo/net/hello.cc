@@ -100,9 +100,9 @@ Result<Hello> decode_hello_body(std::span<const std::byte> body) {
 Result<uint16_t> agree(const Hello& mine, const Hello& theirs) {
   uint16_t version = std::min(mine.highest_version, theirs.highest_version);
   if (version < std::max(mine.lowest_version, theirs.lowest_version)) {
-    return Status(Code::kIncompatible, text(mine.to_string(), " speaks wire ", versions(mine), ", ",
-                                            theirs.to_string(), " speaks ", versions(theirs),
-                                            "; install the same version of horo on both"));
+    return Status(Code::kIncompatible,
+                  text(mine.to_string(), " speaks wire ", versions(mine), ", ", theirs.to_string(), " speaks ",
+                       versions(theirs), "; install the same version of horo on both"));
   }
   if (uint64_t missing = mine.required_features & ~theirs.features) return lacks(theirs, missing, mine);
   if (uint64_t missing = theirs.required_features & ~mine.features) return lacks(mine, missing, theirs);

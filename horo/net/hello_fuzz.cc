@@ -15,12 +15,24 @@ void read_anything(std::span<const std::byte> bytes) {
   for (std::byte choice : bytes.first(16)) {
     size_t before = in.remaining();
     switch (static_cast<int>(choice) % 6) {
-      case 0: in.u8(); break;
-      case 1: in.u64(); break;
-      case 2: in.boolean(); break;
-      case 3: if (in.bytes(100).size() > 100) std::abort(); break;
-      case 4: if (in.string(10).size() > 10) std::abort(); break;
-      default: if (in.count(7, 3) * 3 > in.remaining()) std::abort(); break;
+      case 0:
+        in.u8();
+        break;
+      case 1:
+        in.u64();
+        break;
+      case 2:
+        in.boolean();
+        break;
+      case 3:
+        if (in.bytes(100).size() > 100) std::abort();
+        break;
+      case 4:
+        if (in.string(10).size() > 10) std::abort();
+        break;
+      default:
+        if (in.count(7, 3) * 3 > in.remaining()) std::abort();
+        break;
     }
     if (in.remaining() > before) std::abort();
   }

@@ -35,8 +35,8 @@ std::string Identity::to_string() const {
 
 Result<std::vector<std::byte>> encode(const Identity& identity) {
   if (identity.job.size() > Identity::kMostJobBytes) {
-    return Status(Code::kInvalidArgument, text("a job's name has at most ", Identity::kMostJobBytes, " bytes, not ",
-                                               identity.job.size()));
+    return Status(Code::kInvalidArgument,
+                  text("a job's name has at most ", Identity::kMostJobBytes, " bytes, not ", identity.job.size()));
   }
   if (identity.connector == identity.acceptor) {
     return Status(Code::kInvalidArgument, text(member_text(identity.connector), " connects to itself"));
@@ -70,7 +70,8 @@ Result<Identity> decode_identity(std::span<const std::byte> bytes) {
 
 Status check_addressed(const Identity& claimed, const std::string& job, Member self) {
   if (claimed.connector == self) {
-    return {Code::kUnauthenticated, text(member_text(self), " got a connection that claims to come from itself: "
+    return {Code::kUnauthenticated, text(member_text(self),
+                                         " got a connection that claims to come from itself: "
                                          "a second process uses this rank, or a connection was sent back")};
   }
   if (claimed.acceptor != self) {

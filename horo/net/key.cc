@@ -55,7 +55,7 @@ Status read_exactly(int fd, std::span<std::byte> into, std::string_view what) {
 }
 
 Status check_owner(int fd, const std::string& path) {
-  struct stat found{};
+  struct stat found {};
   if (fstat(fd, &found) != 0) return system_error(text("looking at key file ", path), errno);
   if (!S_ISREG(found.st_mode)) return {Code::kInvalidArgument, text("key file ", path, " is not a regular file")};
   if (found.st_uid != geteuid()) {
@@ -63,7 +63,8 @@ Status check_owner(int fd, const std::string& path) {
                                          ", who runs this; chown it")};
   }
   if ((found.st_mode & 077) == 0) return {};
-  return {Code::kInvalidArgument, text("key file ", path, " can be used by others; chmod 600 it, and make a new key if "
+  return {Code::kInvalidArgument, text("key file ", path,
+                                       " can be used by others; chmod 600 it, and make a new key if "
                                        "anybody else may have read it")};
 }
 

@@ -30,7 +30,7 @@ class KeyFile : public ::testing::Test {
 TEST_F(KeyFile, IsReadBackAndNeverOverwritten) {
   Key key = *Key::random();
   ASSERT_TRUE(key.save(path_).ok());
-  struct stat found{};
+  struct stat found {};
   stat(path_.c_str(), &found);
   EXPECT_EQ(found.st_mode & 0777, 0600u);
   EXPECT_TRUE(same(*Key::from_file(path_), key));

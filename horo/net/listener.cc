@@ -221,8 +221,8 @@ Status Listener::State::meet(Pending& entry, Time now) {
       ChannelOptions chosen = options.channel;
       chosen.received_before = std::move(stranger.first);
       chosen.handshake_limit = entry.deadline.remaining(now);
-      HORO_ASSIGN(Channel channel, Channel::accept(tls, std::move(stranger.socket), key, options.job, chosen,
-                                                   options.admit));
+      HORO_ASSIGN(Channel channel,
+                  Channel::accept(tls, std::move(stranger.socket), key, options.job, chosen, options.admit));
       entry.stage = std::move(channel);
       return {};
     }
@@ -265,8 +265,8 @@ void Listener::State::forget(uint64_t token) {
 void Listener::State::refuse(uint64_t token, const Status& why) {
   bool stranger = std::holds_alternative<Stranger>(pending.at(token).stage);
   ++(stranger && why.code() == Code::kCorrupt ? counts.garbage
-     : why.code() == Code::kTimeout          ? counts.too_slow
-                                             : counts.refused);
+     : why.code() == Code::kTimeout           ? counts.too_slow
+                                              : counts.refused);
   // Noise of the network stays quiet; somebody who speaks our language and fails is worth a line.
   auto level = stranger ? LogLevel::kDebug : LogLevel::kWarning;
   if (options.log != nullptr && options.log->enabled(level)) {
@@ -283,7 +283,8 @@ Listener::~Listener() = default;
 Result<Listener> Listener::open(const Address& at, std::shared_ptr<const Tls> tls, std::shared_ptr<const Key> key,
                                 ListenerOptions options) {
   if (key->is_none() && !at.is_loopback()) {
-    return Status(Code::kInvalidArgument, text("listening on ", at.to_string(), " needs a key: without one only this "
+    return Status(Code::kInvalidArgument, text("listening on ", at.to_string(),
+                                               " needs a key: without one only this "
                                                "machine may connect; give the job a key, or listen on loopback"));
   }
   HORO_CHECK(options.most_pending > 0 && options.most_accepts_per_second > 0, "a listener that takes nobody");

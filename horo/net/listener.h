@@ -53,10 +53,10 @@ struct ListenerCounts {
   uint64_t accepted = 0;
   uint64_t channels = 0;
   uint64_t streams = 0;
-  uint64_t garbage = 0;   ///< Refused by their first bytes.
-  uint64_t refused = 0;   ///< Refused by key, identity, Hello or admission, or broken on the way.
-  uint64_t too_slow = 0;  ///< Refused by the time limit.
-  uint64_t dropped = 0;   ///< Made place for newer ones.
+  uint64_t garbage = 0;    ///< Refused by their first bytes.
+  uint64_t refused = 0;    ///< Refused by key, identity, Hello or admission, or broken on the way.
+  uint64_t too_slow = 0;   ///< Refused by the time limit.
+  uint64_t dropped = 0;    ///< Made place for newer ones.
   uint64_t shortages = 0;  ///< Refused for want of descriptors.
 };
 

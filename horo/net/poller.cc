@@ -62,8 +62,8 @@ Result<std::span<const Event>> Poller::wait(Deadline deadline, OnSignal on_signa
     uint32_t bits = ready[i].events;
     // A closed peer is readable too: reading tells whether it ended or failed.
     bool gone = (bits & (EPOLLHUP | EPOLLERR)) != 0;
-    events_.push_back({ready[i].data.u64, (bits & (EPOLLIN | EPOLLRDHUP)) != 0 || gone,
-                       (bits & EPOLLOUT) != 0 || gone, gone});
+    events_.push_back(
+        {ready[i].data.u64, (bits & (EPOLLIN | EPOLLRDHUP)) != 0 || gone, (bits & EPOLLOUT) != 0 || gone, gone});
   }
   return std::span<const Event>(events_);
 }

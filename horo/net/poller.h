@@ -13,9 +13,7 @@ namespace horo::net {
 
 enum class Interest : uint8_t { kNone = 0, kRead = 1, kWrite = 2, kReadWrite = 3 };
 
-constexpr Interest interest(bool read, bool write) {
-  return static_cast<Interest>((read ? 1 : 0) | (write ? 2 : 0));
-}
+constexpr Interest interest(bool read, bool write) { return static_cast<Interest>((read ? 1 : 0) | (write ? 2 : 0)); }
 constexpr bool wants_read(Interest interest) { return (static_cast<uint8_t>(interest) & 1) != 0; }
 constexpr bool wants_write(Interest interest) { return (static_cast<uint8_t>(interest) & 2) != 0; }
 

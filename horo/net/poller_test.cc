@@ -79,7 +79,8 @@ TEST(PollMany, TellsWhichOfAFewAreReady) {
 }
 
 TEST(PollMany, ReturnsOnASignalOnlyWhenAsked) {
-  struct sigaction action{}, saved{};
+  struct sigaction action {
+  }, saved{};
   action.sa_handler = [](int) {};
   sigaction(SIGUSR2, &action, &saved);
   std::atomic<bool> done = false;

@@ -138,7 +138,8 @@ TEST(Descriptors, ArriveAsTheSameFileAndCloseOnExec) {
   std::array<std::byte, 4> into;
   ASSERT_EQ(b.receive_descriptors(into, 2, got).bytes(), 1u);
   ASSERT_EQ(got.size(), 2u);
-  struct stat mine{}, theirs{};
+  struct stat mine {
+  }, theirs{};
   fstat(reader.get(), &mine);
   fstat(got[0].get(), &theirs);
   EXPECT_EQ(mine.st_ino, theirs.st_ino);

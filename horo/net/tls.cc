@@ -59,8 +59,8 @@ Status Tls::open() {
   SSL_CTX_set_max_early_data(context_, 0);
   // Descriptors travel between records (Channel::send_descriptors): OpenSSL must not take what follows a record.
   SSL_CTX_set_read_ahead(context_, 0);
-  SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                                 SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_mode(context_,
+                   SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   // OpenSSL's own socket BIO writes with SIGPIPE.
   method_ = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "horo wire");
   if (method_ == nullptr || BIO_meth_set_read_ex(method_, TlsSession::Callbacks::bio_read) != 1 ||
