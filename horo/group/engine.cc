@@ -135,7 +135,8 @@ Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
   if (control_->forked()) return Status(Code::kForked, "a forked child cannot allocate buffers");
   if (memory_) return memory_->allocate(bytes);
   std::lock_guard lock(mutex_);
-  void* pages = ::operator new(bytes, std::align_val_t(kPageBytes), std::nothrow);
+  // Some allocators round a size near the end of the address space up to zero.
+  void* pages = bytes > PTRDIFF_MAX ? nullptr : ::operator new(bytes, std::align_val_t(kPageBytes), std::nothrow);
   std::unique_ptr<std::byte, FreePages> memory(static_cast<std::byte*>(pages));
   if (!memory) return Status(Code::kUnavailable, text("no memory for a buffer of ", bytes_text(bytes)));
   std::span<std::byte> span(memory.get(), bytes);
