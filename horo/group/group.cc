@@ -12,6 +12,7 @@ using rendezvous::Loss;
 namespace {
 
 constexpr auto kReasonLimit = std::chrono::milliseconds(500);
+constexpr auto kKnownLossLimit = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -163,11 +164,12 @@ Status Group::end(const Job& job, Status status) {
   return failure(job, status);
 }
 
-// The page of a group can be revoked by a member that gave it up; why is on its way through the control thread.
+// The page of a group tells that it is over before the control thread knows why: a member gave it up, was killed, was
+// frozen. The reason is on its way; where the lost member is known already it is waited for only briefly.
 void Group::await_reason() {
+  const auto limit = plane_->gone().empty() ? kReasonLimit : kKnownLossLimit;
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kReasonLimit,
-                    [this] { return over_ || revoked_epoch_ > 0 || !plane_->gone().empty() || host_.fenced(); });
+  changed_.wait_for(lock, limit, [this] { return over_ || revoked_epoch_ > 0 || host_.fenced(); });
 }
 
 // Waits until the survivors have decided about this operation. The control thread drives the decision; this thread
