@@ -1,6 +1,13 @@
 # Included after every example has become a target: each also runs as a test, small.
 target_compile_options(example_train PRIVATE $<$<CONFIG:RelWithDebInfo>:-O3>)
 
+# The C interface, held to C99.
+add_executable(example_hello_c ${PROJECT_SOURCE_DIR}/examples/hello_c.c)
+target_link_libraries(example_hello_c PRIVATE horo)
+target_compile_options(example_hello_c PRIVATE -Wall -Wextra -Wpedantic)
+set_target_properties(example_hello_c PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF OUTPUT_NAME hello_c
+                                                 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
+
 if(HORO_TESTS)
   # example_test(NAME PROGRAM ARGUMENTS...): passes if the program ends with 0.
   function(example_test name program)
@@ -9,6 +16,7 @@ if(HORO_TESTS)
   endfunction()
 
   example_test(hello hello --ranks 3)
+  example_test(hello_c hello_c)
   example_test(hello_alone hello --ranks 1)
   example_test(hello_refuses_nonsense hello --ranks many)
   set_tests_properties(example_hello_refuses_nonsense PROPERTIES PASS_REGULAR_EXPRESSION "not a number from 1 to 256")

@@ -1,8 +1,9 @@
 // Data-parallel training: every rank holds the whole network and computes the gradient of its share of each batch; the
-// gradients are averaged while the backward pass still goes on. First rank 0 trains alone for a while, so that the
-// speed-up can be told.
+// gradients are averaged while the backward pass still goes on. Before and after the training rank 0 trains alone for a
+// while, so that the speed-up can be told.
 #include <chrono>
 #include <exception>
+#include <limits>
 
 #include "examples/arguments.h"
 #include "examples/local_ranks.h"
@@ -29,6 +30,9 @@ struct Plan {
   size_t hidden;
   long steps;  ///< 0: as many as fit into `seconds`.
   double seconds;
+  bool exact;  ///< All the steps, however long it takes.
+  /// Seconds after which the training stops early.
+  double limit() const { return exact ? std::numeric_limits<double>::infinity() : seconds; }
   std::vector<size_t> widths() const { return {kWidth, hidden, hidden / 2, kClasses}; }
 };
 
@@ -37,8 +41,13 @@ size_t batch_begin(const Samples& set, size_t batch, long step) {
   return static_cast<size_t>(step) % (set.count() / batch) * batch;
 }
 
-/// Samples per second of one rank that trains a network of its own. At least 10 steps.
-double train_alone(const Samples& set, const Plan& plan, double seconds) {
+struct Work {
+  double samples = 0, seconds = 0;
+  double speed() const { return samples / seconds; }
+};
+
+/// One rank trains a network of its own. At least 10 steps.
+void train_alone(const Samples& set, const Plan& plan, double seconds, Work& work) {
   std::vector<float> gradient(Network::parameter_count(plan.widths()));
   Network network(plan.widths(), gradient.data());
   const auto start = Clock::now();
@@ -49,10 +58,12 @@ double train_alone(const Samples& set, const Plan& plan, double seconds) {
     network.backward([](float*, size_t) {});
     network.step(kRate);
   }
-  return static_cast<double>(step) * static_cast<double>(plan.batch) / seconds_since(start);
+  work.samples += static_cast<double>(step) * static_cast<double>(plan.batch);
+  work.seconds += seconds_since(start);
 }
 
 struct Outcome {
+  long steps = 0;
   Score first, last;   ///< Over all ranks: of the first steps, of the last steps.
   double seconds = 0;  ///< Of the training.
   double waited = 0;   ///< Of these, for gradients of other ranks.
@@ -78,17 +89,22 @@ Outcome train(horo::Group& world, Network& network, const Samples& set, const Pl
     outcome.waited += seconds_since(computed);
     network.step(kRate);
 
+    outcome.steps = step + 1;
     recent.loss += score.loss / static_cast<double>(report_every);
     recent.accuracy += score.accuracy / static_cast<double>(report_every);
     if ((step + 1) % report_every != 0) continue;
-    double both[] = {recent.loss, recent.accuracy};
-    world.allreduce(both, 2, HORO_AVERAGE);
-    outcome.last = {both[0], both[1]};
-    if (step + 1 == report_every) outcome.first = outcome.last;
+    const double elapsed = seconds_since(start);
+    double all[] = {recent.loss, recent.accuracy, elapsed > plan.limit() ? 1.0 : 0.0};
+    world.allreduce(all, 3, HORO_AVERAGE);
+    outcome.last = {all[0], all[1]};
+    if (outcome.steps == report_every) outcome.first = outcome.last;
     recent = {};
-    progress.show(static_cast<double>(step + 1) / static_cast<double>(plan.steps), outcome.last.loss,
-                  outcome.last.accuracy,
-                  static_cast<double>((step + 1)) * static_cast<double>(plan.batch) / seconds_since(start));
+    const double done =
+        std::max(static_cast<double>(outcome.steps) / static_cast<double>(plan.steps), elapsed / plan.limit());
+    progress.show(std::min(done, 1.0), outcome.last.loss, outcome.last.accuracy,
+                  static_cast<double>(outcome.steps) * static_cast<double>(plan.batch) / elapsed);
+    if (all[2] > 0)
+      break;  // The machine was busier than expected. All ranks see the same number, and stop at one step.
   }
   outcome.seconds = seconds_since(start);
   progress.end();
@@ -121,7 +137,7 @@ uint64_t agree_on_parameters(horo::Group& world, const std::vector<float>& param
 
 void tell(const Plan& plan, int ranks, size_t parameters, double alone, const Outcome& outcome, const Score& held_out,
           uint64_t hash) {
-  const double speed = static_cast<double>(plan.steps) * static_cast<double>(plan.batch) / outcome.seconds;
+  const double speed = static_cast<double>(outcome.steps) * static_cast<double>(plan.batch) / outcome.seconds;
   std::printf("learned      loss %.2f -> %.2f, accuracy %.1f %% -> %.1f %%; %.1f %% of samples never seen before\n",
               outcome.first.loss, outcome.last.loss, 100 * outcome.first.accuracy, 100 * outcome.last.accuracy,
               100 * held_out.accuracy);
@@ -151,17 +167,16 @@ void be_a_rank(Plan plan) {
     std::fflush(stdout);
   }
 
-  // Rank 0 measures how fast it is alone, and says how long the training will be; the others sleep meanwhile.
-  double alone_and_steps[2] = {};
+  // Rank 0 finds out how fast it is alone, before the training and after it, as machines change their speed. The others
+  // wait asleep. It then says how long the training will be.
+  Work alone;
   if (first) {
-    const double alone = train_alone(set, plan, plan.seconds / 4);
+    train_alone(set, plan, plan.seconds / 8, alone);
     const int busy = std::min(world.size(), example::usable_cores());
-    const double expected = alone * busy * plan.seconds * 0.7 / static_cast<double>(plan.batch);
-    alone_and_steps[0] = alone;
-    alone_and_steps[1] = plan.steps > 0 ? static_cast<double>(plan.steps) : std::max(40.0, std::floor(expected));
+    const double fitting = alone.speed() * busy * plan.seconds * 0.7 / static_cast<double>(plan.batch);
+    if (plan.steps == 0) plan.steps = std::max(40L, static_cast<long>(fitting));
   }
-  world.broadcast(alone_and_steps, 2, 0);
-  plan.steps = static_cast<long>(alone_and_steps[1]);
+  world.broadcast(&plan.steps, 1, 0);
 
   auto gradient = engine.allocate<float>(parameters);  // Memory of the library: averaging needs no copy.
   Network network(plan.widths(), gradient.get());
@@ -170,7 +185,9 @@ void be_a_rank(Plan plan) {
   const Outcome outcome = train(world, network, set, plan, progress);
   const Score tested = evaluate(world, network, held_out);
   const uint64_t hash = agree_on_parameters(world, network.parameters());
-  if (first) tell(plan, world.size(), parameters, alone_and_steps[0], outcome, tested, hash);
+  if (first) train_alone(set, plan, plan.seconds / 8, alone);
+  world.barrier();
+  if (first) tell(plan, world.size(), parameters, alone.speed(), outcome, tested, hash);
   if (outcome.last.loss >= outcome.first.loss) throw std::runtime_error("the loss did not fall");
 }
 
@@ -189,7 +206,7 @@ int main(int argc, char** argv) try {
   if (hidden % 16 != 0) arguments.complain("--hidden is " + std::to_string(hidden) + ", not a multiple of 16");
   arguments.finish();
   if (!example::is_rank()) return example::exit_code(example::run_ranks(static_cast<int>(ranks), argv));
-  be_a_rank({static_cast<size_t>(batch), static_cast<size_t>(hidden), steps, static_cast<double>(seconds)});
+  be_a_rank({static_cast<size_t>(batch), static_cast<size_t>(hidden), steps, static_cast<double>(seconds), steps > 0});
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "train: %s\n", error.what());
