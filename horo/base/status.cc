@@ -3,6 +3,7 @@
 #include <array>
 #include <ostream>
 
+#include "horo/base/immortal.h"
 #include "horo/base/text.h"
 
 namespace horo {
@@ -32,13 +33,13 @@ Status::Status(Code code, std::string message) {
 Code Status::code() const { return detail_ ? detail_->code : Code::kOk; }
 
 const std::string& Status::message() const {
-  static const std::string kNone;
-  return detail_ ? detail_->message : kNone;
+  static const Immortal<std::string> kNone([] { return std::string(); });
+  return detail_ ? detail_->message : *kNone;
 }
 
 const std::vector<int>& Status::lost() const {
-  static const std::vector<int> kNone;
-  return detail_ ? detail_->lost : kNone;
+  static const Immortal<std::vector<int>> kNone([] { return std::vector<int>(); });
+  return detail_ ? detail_->lost : *kNone;
 }
 
 std::optional<uint64_t> Status::operation() const { return detail_ ? detail_->operation : std::nullopt; }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "horo/base/check.h"
+#include "horo/base/immortal.h"
 #include "horo/kernel/kernels.h"
 
 namespace horo::kernel {
@@ -39,12 +40,12 @@ std::string_view name(Isa isa) {
 }
 
 std::span<const Isa> available() {
-  static const std::vector<Isa> isas = [] {
+  static const Immortal<std::vector<Isa>> isas([] {
     std::vector<Isa> found;
     for (const Kernels* table : usable_kernels()) found.push_back(table->isa);
     return found;
-  }();
-  return isas;
+  });
+  return *isas;
 }
 
 Isa best() { return usable_kernels().back()->isa; }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "horo/base/immortal.h"
 #include "horo/kernel/aarch64/crc32c_armv8.h"
 #include "horo/kernel/kernels.h"
 
@@ -24,21 +25,21 @@ bool has_sve() { return has(HWCAP_SVE | HWCAP_FPHP | HWCAP_ASIMDHP) && (getauxva
 }  // namespace
 
 std::span<const Kernels* const> usable_kernels() {
-  static const std::vector<const Kernels*> tables = [] {
+  static const Immortal<std::vector<const Kernels*>> tables([] {
     std::vector<const Kernels*> found = {&kGenericKernels, &kNeonKernels};
     if (has_sve()) found.push_back(&kSveKernels);
     return found;
-  }();
-  return tables;
+  });
+  return *tables;
 }
 
 std::span<const Crc32cKernel> usable_crc32c() {
-  static const std::vector<Crc32cKernel> kernels = [] {
+  static const Immortal<std::vector<Crc32cKernel>> kernels([] {
     std::vector<Crc32cKernel> found = {{"table", crc32c_table}};
     if (has(HWCAP_CRC32 | HWCAP_PMULL)) found.push_back({"armv8", crc32c_armv8});
     return found;
-  }();
-  return kernels;
+  });
+  return *kernels;
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "horo/base/immortal.h"
 #include "horo/kernel/kernels.h"
 #include "horo/kernel/x86_64/crc32c_x86.h"
 
@@ -32,25 +33,25 @@ bool has_crc32() { return __builtin_cpu_supports("sse4.2") != 0 && __builtin_cpu
 }  // namespace
 
 std::span<const Kernels* const> usable_kernels() {
-  static const std::vector<const Kernels*> tables = [] {
+  static const Immortal<std::vector<const Kernels*>> tables([] {
     std::vector<const Kernels*> found = {&kGenericKernels};
     if (has_avx2()) found.push_back(&kAvx2Kernels);
     if (has_avx2() && has_avx512()) found.push_back(&kAvx512Kernels);
     return found;
-  }();
-  return tables;
+  });
+  return *tables;
 }
 
 std::span<const Crc32cKernel> usable_crc32c() {
-  static const std::vector<Crc32cKernel> kernels = [] {
+  static const Immortal<std::vector<Crc32cKernel>> kernels([] {
     std::vector<Crc32cKernel> found = {{"table", crc32c_table}};
     if (has_crc32()) found.push_back({"sse42", crc32c_sse42});
     if (has_crc32() && has_avx512() && __builtin_cpu_supports("vpclmulqdq") != 0) {
       found.push_back({"avx512", crc32c_avx512});
     }
     return found;
-  }();
-  return kernels;
+  });
+  return *kernels;
 }
 
 namespace {
