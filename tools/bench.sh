@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the benchmarks of a build folder: the kernels' and modules' own (horo_*_bench), then `horo bench` with all peers.
+# Runs the benchmarks of a build folder: the kernels' and modules' own (horo_*_bench), then everything of
+# docs/performance.md (bench/report.sh).
 set -euo pipefail
 build=$1
 found=0
@@ -11,8 +12,7 @@ for program in "$build"/horo_*_bench; do
 done
 if [ -x "$build/bin/horo" ]; then
   found=1
-  "$build/bin/horo" bench allreduce -np 2 --sizes 4,1K,64K,1M,16M,64M --dtype f32 --peers gloo,openmpi \
-    --json "$build/bench.json"
+  bench/report.sh "$build"
 fi
 if [ $found = 0 ]; then
   echo "bench: nothing to measure in $build"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "horo/base/system.h"
 #include "horo/base/text.h"
 #include "horo/group/fork.h"
 #include "horo/group/knobs.h"
@@ -135,8 +136,10 @@ Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
   if (control_->forked()) return Status(Code::kForked, "a forked child cannot allocate buffers");
   if (memory_) return memory_->allocate(bytes);
   std::lock_guard lock(mutex_);
-  // Some allocators round a size near the end of the address space up to zero.
-  void* pages = bytes > PTRDIFF_MAX ? nullptr : ::operator new(bytes, std::align_val_t(kPageBytes), std::nothrow);
+  // As with shared memory, what cannot be there is an error now and not an end by the system later.
+  const auto room = System().memory();
+  const bool fits = !room.ok() || bytes <= room->available();
+  void* pages = fits ? ::operator new(bytes, std::align_val_t(kPageBytes), std::nothrow) : nullptr;
   std::unique_ptr<std::byte, FreePages> memory(static_cast<std::byte*>(pages));
   if (!memory) return Status(Code::kUnavailable, text("no memory for a buffer of ", bytes_text(bytes)));
   std::span<std::byte> span(memory.get(), bytes);
