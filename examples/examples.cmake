@@ -5,7 +5,7 @@ target_compile_options(example_train PRIVATE $<$<CONFIG:RelWithDebInfo>:-O3>)
 add_executable(example_hello_c ${PROJECT_SOURCE_DIR}/examples/hello_c.c)
 target_link_libraries(example_hello_c PRIVATE horo)
 target_compile_options(example_hello_c PRIVATE -Wall -Wextra -Wpedantic)
-set_target_properties(example_hello_c PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF OUTPUT_NAME hello_c
+set_target_properties(example_hello_c PROPERTIES C_STANDARD 99 C_EXTENSIONS OFF LINKER_LANGUAGE CXX OUTPUT_NAME hello_c
                                                  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/examples)
 
 if(HORO_TESTS)

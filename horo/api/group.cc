@@ -32,6 +32,13 @@ Result<Operation> operation_of(const horo_group& group, const horo_operation& fr
   if (from.kind < HORO_BARRIER || from.kind > HORO_SENDRECV) {
     return Status(Code::kInvalidArgument, horo::text("there is no operation of kind ", static_cast<int>(from.kind)));
   }
+  // Before they are narrowed, or 266 would become 10.
+  if (static_cast<unsigned>(from.dtype) > HORO_BYTE) {
+    return Status(Code::kInvalidArgument, horo::text("there is no element type ", static_cast<int>(from.dtype)));
+  }
+  if (static_cast<unsigned>(from.op) > HORO_XOR) {
+    return Status(Code::kInvalidArgument, horo::text("there is no reduction ", static_cast<int>(from.op)));
+  }
   Operation operation;
   operation.kind = static_cast<horo::transport::Kind>(from.kind);
   operation.dtype = static_cast<horo::DType>(from.dtype);

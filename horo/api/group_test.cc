@@ -79,6 +79,32 @@ TEST_P(ApiGroup, TheOtherCollectivesMoveWhatTheTableSays) {
   });
 }
 
+TEST_P(ApiGroup, EveryCollectiveMayWorkInPlace) {
+  run(3, [](Engine& engine) {
+    Group world = engine.world();
+    const auto rank = static_cast<size_t>(engine.rank());
+    constexpr size_t kBlock = 5000;
+    const auto all = [](const std::vector<int>& values, size_t block) { return values[block * kBlock + kBlock - 1]; };
+    std::vector<int> gathered(3 * kBlock, -1);
+    std::fill_n(gathered.begin(), kBlock, engine.rank());
+    world.allgather(gathered.data(), gathered.data(), kBlock);
+    for (size_t from = 0; from < 3; ++from) EXPECT_EQ(all(gathered, from), static_cast<int>(from));
+
+    std::vector<int> placed(3 * kBlock, -1);
+    std::fill_n(placed.begin() + static_cast<std::ptrdiff_t>(rank * kBlock), kBlock, engine.rank());
+    world.allgather(placed.data() + rank * kBlock, placed.data(), kBlock);
+    EXPECT_EQ(placed, gathered);
+
+    std::vector<int> scattered = gathered;
+    world.reducescatter(scattered.data(), scattered.data(), kBlock);
+    EXPECT_EQ(all(scattered, 0), 3 * engine.rank());
+
+    std::vector<int> swapped = gathered;
+    world.alltoall(swapped.data(), swapped.data(), kBlock);
+    for (size_t from = 0; from < 3; ++from) EXPECT_EQ(all(swapped, from), engine.rank());
+  });
+}
+
 TEST_P(ApiGroup, UnevenAndRootedOperationsRunThroughTheStruct) {
   run(3, [](Engine& engine) {
     Group world = engine.world();
@@ -230,10 +256,14 @@ TEST(ApiOperation, WrongCallsAreErrorsAndNotCrashes) {
   EXPECT_EQ(code(horo_allgather(nullptr, &value, &value, 1, HORO_F32)), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(code(horo_allreduce(world, nullptr, &value, 1, HORO_F32, HORO_SUM)), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(code(horo_allreduce(world, &value, nullptr, 1, HORO_F32, HORO_SUM)), HORO_INVALID_ARGUMENT);
-  EXPECT_EQ(code(horo_allreduce(world, &value, &value, 1, static_cast<horo_dtype>(99), HORO_SUM)),
-            HORO_INVALID_ARGUMENT);
-  EXPECT_EQ(code(horo_allreduce(world, &value, &value, 1, HORO_F32, static_cast<horo_reduce_op>(99))),
-            HORO_INVALID_ARGUMENT);
+  for (int number : {99, HORO_F32 + 256}) {
+    EXPECT_EQ(code(horo_allreduce(world, &value, &value, 1, static_cast<horo_dtype>(number), HORO_SUM)),
+              HORO_INVALID_ARGUMENT);
+  }
+  for (int number : {99, HORO_MAX + 256}) {
+    EXPECT_EQ(code(horo_allreduce(world, &value, &value, 1, HORO_F32, static_cast<horo_reduce_op>(number))),
+              HORO_INVALID_ARGUMENT);
+  }
   EXPECT_EQ(code(horo_allreduce(world, &value, &value, 1, HORO_F8E4M3, HORO_SUM)), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(code(horo_allreduce(world, &value, &value, ~uint64_t{0}, HORO_F32, HORO_SUM)), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(code(horo_broadcast(world, &value, 1, HORO_F32, 1)), HORO_INVALID_ARGUMENT);

@@ -44,7 +44,8 @@ typedef enum horo_code {
   HORO_FORKED = 11,
   HORO_NOT_FOUND = 12,
   HORO_INTERRUPTED = 13,
-  HORO_INTERNAL = 14
+  HORO_INTERNAL = 14,
+  HORO_CODE_WIDTH = 0x7FFFFFFF
 } horo_code;
 
 typedef struct horo_status horo_status;
@@ -83,9 +84,10 @@ typedef enum horo_dtype {
   HORO_BOOL = 12,
   HORO_C64 = 13,
   HORO_C128 = 14,
-  HORO_F8E4M3 = 15, /* moved, never reduced */
-  HORO_F8E5M2 = 16, /* moved, never reduced */
-  HORO_BYTE = 17    /* moved, never reduced */
+  HORO_F8E4M3 = 15,             /* moved, never reduced */
+  HORO_F8E5M2 = 16,             /* moved, never reduced */
+  HORO_BYTE = 17,               /* moved, never reduced */
+  HORO_DTYPE_WIDTH = 0x7FFFFFFF /* Never used: makes any other number an error of the call, not undefined in C++. */
 } horo_dtype;
 
 typedef enum horo_reduce_op {
@@ -96,7 +98,8 @@ typedef enum horo_reduce_op {
   HORO_PRODUCT = 4,
   HORO_AND = 5,
   HORO_OR = 6,
-  HORO_XOR = 7
+  HORO_XOR = 7,
+  HORO_REDUCE_OP_WIDTH = 0x7FFFFFFF
 } horo_reduce_op;
 
 size_t horo_dtype_size(horo_dtype dtype);
@@ -177,7 +180,8 @@ typedef enum horo_kind {
   HORO_SCATTER = 6,
   HORO_BROADCAST = 7,
   HORO_ALLTOALL = 8,
-  HORO_SENDRECV = 9
+  HORO_SENDRECV = 9,
+  HORO_KIND_WIDTH = 0x7FFFFFFF
 } horo_kind;
 
 /* Counts are elements. `counts` and `receive_counts` have one entry per member.

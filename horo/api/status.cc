@@ -49,9 +49,11 @@ void horo_status_free(horo_status* status) { delete status; }
 
 const char* horo_version(void) { return "horo " HORO_VERSION_TEXT; }
 
-const char* horo_code_name(horo_code code) { return horo::code_name(static_cast<horo::Code>(code)).data(); }
+const char* horo_code_name(horo_code code) {
+  if (static_cast<unsigned>(code) > HORO_INTERNAL) return "unknown";
+  return horo::code_name(static_cast<horo::Code>(code)).data();
+}
 
 size_t horo_dtype_size(horo_dtype dtype) {
-  const auto value = static_cast<horo::DType>(dtype);
-  return horo::is_valid(value) ? horo::size_of(value) : 0;
+  return static_cast<unsigned>(dtype) > HORO_BYTE ? 0 : horo::size_of(static_cast<horo::DType>(dtype));
 }

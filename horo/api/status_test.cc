@@ -66,6 +66,7 @@ TEST(ApiStatus, EveryCodeHasANameOfItsOwn) {
   EXPECT_EQ(names.size(), static_cast<size_t>(HORO_INTERNAL) + 1);
   EXPECT_TRUE(names.contains("peer-lost"));
   EXPECT_TRUE(names.contains("mismatch"));
+  EXPECT_STREQ(horo_code_name(static_cast<horo_code>(HORO_PEER_LOST + 256)), "unknown");
 }
 
 TEST(ApiStatus, TheVersionIsTheHeaders) {
@@ -81,6 +82,7 @@ TEST(ApiElements, SizesAndTypesOfElementsFitTogether) {
   EXPECT_EQ(horo_dtype_size(HORO_F32), sizeof(float));
   EXPECT_EQ(horo_dtype_size(HORO_C128), 16u);
   EXPECT_EQ(horo_dtype_size(HORO_F8E4M3), 1u);
+  EXPECT_EQ(horo_dtype_size(static_cast<horo_dtype>(HORO_F32 + 256)), 0u);
   EXPECT_EQ(horo::dtype_of<float>(), HORO_F32);
   EXPECT_EQ(horo::dtype_of<double>(), HORO_F64);
   EXPECT_EQ(horo::dtype_of<bool>(), HORO_BOOL);

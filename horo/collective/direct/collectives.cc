@@ -292,15 +292,16 @@ Status dispatch_apart(const Run& run) {
 /// belongs in the output is not such a case.
 bool overlaps(const Run& run) {
   const Operation& operation = run.operation;
+  const uint64_t in_bytes = given(run) * run.element();
+  const uint64_t out_bytes = operation.result_count(run.protocol.rank()) * run.element();
+  if (in_bytes == 0 || out_bytes == 0) return false;  // One of them may be null.
   if (operation.kind == Kind::kAllgather || operation.kind == Kind::kGather) {
     const auto before =
         std::accumulate(operation.counts.begin(), operation.counts.begin() + run.protocol.rank(), uint64_t{0});
     if (run.in == run.out + before * run.element()) return false;
   }
-  const uint64_t in_bytes = given(run) * run.element();
-  const uint64_t out_bytes = run.operation.result_count(run.protocol.rank()) * run.element();
   std::less<const std::byte*> before;
-  return in_bytes > 0 && out_bytes > 0 && before(run.out, run.in + in_bytes) && before(run.in, run.out + out_bytes);
+  return before(run.out, run.in + in_bytes) && before(run.in, run.out + out_bytes);
 }
 
 Status dispatch(const Run& run) {
