@@ -1,0 +1,115 @@
+#include "horo/engine/coordinator.h"
+
+#include <algorithm>
+#include <set>
+
+#include "horo/base/text.h"
+
+namespace horo::engine {
+
+namespace {
+
+/// From here on one operation more costs little beside moving the bytes.
+constexpr uint64_t kEnough = 1 << 20;
+constexpr int kMostShrinking = 20;
+
+}  // namespace
+
+void Window::expired(size_t units) {
+  length_ = units > 1 ? std::min(length_ * 2, longest_) : std::max(length_ / 2, longest_ / kMostShrinking);
+}
+
+Coordinator::Coordinator(CoordinatorOptions options, const Cache& cache)
+    : options_(std::move(options)), cache_(cache), recency_(options_.cache_capacity), window_(options_.window) {}
+
+std::string Coordinator::members_text(const std::vector<int>& members) const {
+  std::vector<int> ranks;
+  for (int member : members) ranks.push_back(options_.ranks[static_cast<size_t>(member)]);
+  return ranks_text(ranks);
+}
+
+void Coordinator::fail(const Arrived& arrived, std::string message) {
+  std::set<std::string> names;
+  for (const Variant& variant : arrived.variants) {
+    for (const Tensor& tensor : variant.unit.tensors) names.insert(tensor.name);
+  }
+  failures_.push_back({{names.begin(), names.end()}, std::move(message)});
+}
+
+void Coordinator::complete(Merge::Complete complete, const std::set<int>& joined, Time now) {
+  if (complete.id != 0) complete.arrived.variants.push_back({*cache_.find(complete.id), {}});
+  Arrived& arrived = complete.arrived;
+  Unit& unit = arrived.variants.front().unit;
+  if (arrived.variants.size() > 1) {
+    const Variant& other = arrived.variants[1];
+    const Difference found = difference(unit, other.unit);
+    return fail(arrived,
+                text("the ranks do not agree about ", name(unit.kind()), " of tensor '", found.tensor, "': different ",
+                     found.what, ", ", found.left, " on ", members_text(arrived.variants[0].members), " and ",
+                     found.right, " on ", members_text(other.members)));
+  }
+  if (arrived.partial && unit.kind() != Kind::kAllreduce && unit.kind() != Kind::kBarrier) {
+    return fail(arrived, text(name(unit.kind()), " of tensor '", unit.key(), "' is not possible while ",
+                              members_text({joined.begin(), joined.end()}), joined.size() == 1 ? " has" : " have",
+                              " joined; only allreduce and barrier are"));
+  }
+  if (ready_.empty()) first_ready_ = now;
+  ready_bytes_ += unit.bytes();
+  urgent_ |= unit.kind() == Kind::kBarrier || unit.kind() == Kind::kAddSet || unit.kind() == Kind::kRemoveSet;
+  ready_.push_back({complete.id, std::move(unit)});
+}
+
+bool Coordinator::should_close(bool somebody_waits, Time now) {
+  if (ready_.empty()) return false;
+  if (somebody_waits || urgent_ || ready_bytes_ >= std::min(kEnough, options_.fusion.threshold)) return true;
+  if (now < first_ready_ + window_.length()) return false;
+  window_.expired(ready_.size());
+  return true;
+}
+
+Down Coordinator::close(bool somebody_waits, const Merge& merge, Time now) {
+  Down down;
+  down.failures = std::exchange(failures_, {});
+  if (!should_close(somebody_waits, now)) return down;
+  std::vector<const Unit*> units;
+  std::set<uint32_t> used;
+  std::vector<Item> items;
+  for (Ready& ready : ready_) {
+    Item item{ready.id, std::nullopt};
+    if (ready.id == 0) {
+      // The same name with other terms: the old number goes.
+      if (uint32_t old = cache_.id_of(ready.unit.key()); old != 0 && !used.contains(old)) {
+        down.forgotten.push_back(old);
+        recency_.remove(old);
+      }
+      if (recency_.capacity() > 0) item.id = recency_.add();
+      item.unit = ready.unit;
+    } else {
+      recency_.touch(ready.id);
+    }
+    if (item.id != 0) used.insert(item.id);
+    items.push_back(std::move(item));
+    units.push_back(&ready.unit);
+  }
+  const auto busy = [&](uint32_t id) {
+    const Unit* unit = cache_.find(id);
+    return used.contains(id) || (unit != nullptr && merge.busy(unit->key()));
+  };
+  std::vector<uint32_t> surplus = recency_.surplus(busy);
+  down.forgotten.insert(down.forgotten.end(), surplus.begin(), surplus.end());
+  std::sort(down.forgotten.begin(), down.forgotten.end());
+  for (const std::vector<size_t>& batch : plan_fusion(units, options_.fusion)) {
+    Batch& out = down.batches.emplace_back();
+    for (size_t index : batch) out.items.push_back(std::move(items[index]));
+  }
+  ready_.clear();
+  ready_bytes_ = 0;
+  urgent_ = false;
+  return down;
+}
+
+Deadline Coordinator::next() const {
+  return ready_.empty() ? Deadline::never() : Deadline(first_ready_ + window_.length());
+}
+
+}  // namespace horo::engine

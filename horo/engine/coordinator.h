@@ -1,0 +1,74 @@
+// The root's part: what is ready becomes batches, what does not agree becomes errors.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "horo/base/deadline.h"
+#include "horo/engine/cache.h"
+#include "horo/engine/fusion.h"
+#include "horo/engine/merge.h"
+#include "horo/engine/message.h"
+
+namespace horo::engine {
+
+/// How long the root waits for more to become ready before it lets ranks run what is.
+///
+/// Nothing is gained by waiting when a thread already sleeps for the result, when there is enough for one efficient
+/// operation, or when experience shows that nothing comes: so the window closes early, and shrinks to a twentieth when
+/// it gathers nothing.
+class Window {
+ public:
+  explicit Window(Duration longest) : longest_(longest), length_(longest) {}
+  Duration length() const { return length_; }
+  /// The window ran out with so many units in it.
+  void expired(size_t units);
+
+ private:
+  Duration longest_;
+  Duration length_;
+};
+
+struct CoordinatorOptions {
+  FusionRules fusion;
+  Duration window = std::chrono::milliseconds(1);
+  size_t cache_capacity = 1024;
+  std::vector<int> ranks;  ///< In the job, of the members: for messages.
+};
+
+/// Pure.
+class Coordinator {
+ public:
+  Coordinator(CoordinatorOptions options, const Cache& cache);
+
+  void complete(Merge::Complete complete, const std::set<int>& joined, Time now);
+  /// What to tell everybody now. Empty while there is nothing, or the window is open.
+  Down close(bool somebody_waits, const Merge& merge, Time now);
+  /// When the window closes by itself.
+  Deadline next() const;
+  void set_fusion(const FusionRules& rules) { options_.fusion = rules; }
+  void set_window(Duration longest) { window_ = Window(longest); }
+
+ private:
+  struct Ready {
+    uint32_t id = 0;
+    Unit unit;
+  };
+  void fail(const Arrived& arrived, std::string message);
+  bool should_close(bool somebody_waits, Time now);
+  std::string members_text(const std::vector<int>& members) const;
+
+  CoordinatorOptions options_;
+  const Cache& cache_;
+  Recency recency_;
+  Window window_;
+  std::vector<Ready> ready_;
+  uint64_t ready_bytes_ = 0;
+  bool urgent_ = false;
+  Time first_ready_;
+  std::vector<Failure> failures_;
+};
+
+}  // namespace horo::engine

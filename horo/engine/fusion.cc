@@ -1,0 +1,66 @@
+#include "horo/engine/fusion.h"
+
+#include <bit>
+
+namespace horo::engine {
+
+namespace {
+
+bool same_terms(const Tensor& a, const Tensor& b) {
+  if (a.kind != b.kind || a.place != b.place) return false;
+  switch (a.kind) {
+    case Kind::kAllreduce:
+    case Kind::kReduceScatter:
+      return a.dtype == b.dtype && a.reduction == b.reduction &&
+             std::bit_cast<uint64_t>(a.prescale) == std::bit_cast<uint64_t>(b.prescale) &&
+             std::bit_cast<uint64_t>(a.postscale) == std::bit_cast<uint64_t>(b.postscale);
+    case Kind::kBroadcast:
+      return a.root == b.root;  // Bytes are bytes.
+    case Kind::kAllgather:
+    case Kind::kBarrier:
+      return true;
+    case Kind::kAlltoall:
+    case Kind::kAddSet:
+    case Kind::kRemoveSet:
+      return false;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool fusible(const Unit& a, const Unit& b) {
+  for (const Tensor& left : a.tensors) {
+    if (!same_terms(a.tensors.front(), left)) return false;  // A group of mixed types is run tensor by tensor.
+  }
+  for (const Tensor& right : b.tensors) {
+    if (!same_terms(a.tensors.front(), right)) return false;
+  }
+  return true;
+}
+
+std::vector<std::vector<size_t>> plan_fusion(const std::vector<const Unit*>& units, const FusionRules& rules) {
+  std::vector<std::vector<size_t>> batches;
+  std::vector<bool> taken(units.size(), false);
+  const auto alone = [&](const Unit& unit) {
+    return rules.threshold == 0 || (!rules.across_groups && unit.tensors.size() > 1);
+  };
+  for (size_t first = 0; first < units.size(); ++first) {
+    if (taken[first]) continue;
+    std::vector<size_t>& batch = batches.emplace_back();
+    batch.push_back(first);
+    uint64_t bytes = units[first]->bytes();
+    if (alone(*units[first])) continue;
+    for (size_t next = first + 1; next < units.size() && bytes < rules.threshold; ++next) {
+      const Unit& unit = *units[next];
+      if (taken[next] || alone(unit) || bytes + unit.bytes() > rules.threshold) continue;
+      if (!fusible(*units[first], unit)) continue;
+      taken[next] = true;
+      batch.push_back(next);
+      bytes += unit.bytes();
+    }
+  }
+  return batches;
+}
+
+}  // namespace horo::engine

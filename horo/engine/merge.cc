@@ -1,0 +1,183 @@
+#include "horo/engine/merge.h"
+
+#include <algorithm>
+
+namespace horo::engine {
+
+Merge::Merge(const Tree& tree, const Cache& cache) : tree_(tree), cache_(cache) {}
+
+Merge::Entry& Merge::entry(const std::string& key, Time now) {
+  auto [found, fresh] = entries_.try_emplace(key);
+  if (fresh) {
+    found->second.ways.assign(self() + 1, Way::kNone);
+    found->second.since = found->second.named = now;
+  }
+  touched_.push_back(key);
+  return found->second;
+}
+
+void Merge::add_known(size_t source, uint32_t id, bool partial, Time now) {
+  const Unit* unit = cache_.find(id);
+  if (unit == nullptr) return;
+  Entry& here = entry(unit->key(), now);
+  here.id = id;
+  here.partial |= partial;
+  here.ways[source] = Way::kById;
+}
+
+void Merge::add(size_t source, const Arrived& arrived, Time now) {
+  Entry& here = entry(arrived.variants.front().unit.key(), now);
+  here.partial |= arrived.partial;
+  here.ways[source] = Way::kInFull;
+  for (const Variant& variant : arrived.variants) {
+    add_variant(here, variant, variant.members.empty() ? members_at(source) : variant.members);
+  }
+}
+
+void Merge::add_variant(Entry& entry, const Variant& variant, const std::vector<int>& members) {
+  for (Variant& known : entry.variants) {
+    if (!agree(known.unit, variant.unit)) continue;
+    known.members.insert(known.members.end(), members.begin(), members.end());
+    return;
+  }
+  entry.variants.push_back({variant.unit, members});
+}
+
+std::vector<int> Merge::members_at(size_t source) const {
+  if (source == self()) return {tree_.self};
+  std::vector<int> members;
+  for (int member : tree_.below[source]) {
+    if (!joined_.contains(member)) members.push_back(member);
+  }
+  return members;
+}
+
+void Merge::join(int member) {
+  joined_.insert(member);
+  all_touched_ = true;
+}
+
+bool Merge::exempt(size_t source) const {
+  if (joined_.empty()) return false;
+  if (source == self()) return joined_.contains(tree_.self);
+  return std::all_of(tree_.below[source].begin(), tree_.below[source].end(),
+                     [&](int member) { return joined_.contains(member); });
+}
+
+bool Merge::complete(const Entry& entry) const {
+  bool any = false;
+  for (size_t source = 0; source < entry.ways.size(); ++source) {
+    any |= entry.ways[source] != Way::kNone;
+    if (entry.ways[source] == Way::kNone && !exempt(source)) return false;
+  }
+  return any;
+}
+
+void Merge::forget(uint32_t id) {
+  const Unit* unit = cache_.find(id);
+  if (unit == nullptr) return;
+  auto found = entries_.find(unit->key());
+  if (found == entries_.end() || found->second.id != id) return;
+  Entry& entry = found->second;
+  entry.id = 0;
+  bool any = false;
+  for (Way& way : entry.ways) {
+    if (way == Way::kById) way = Way::kNone;
+    any |= way != Way::kNone;
+  }
+  if (!any) entries_.erase(found);
+}
+
+void Merge::drop(const std::string& key) {
+  entries_.erase(key);
+  named_below_.erase(key);
+  to_name_.erase(key);
+}
+
+// What came by number and what came in full are put together where both did.
+Merge::Complete Merge::finish(Entry& entry) {
+  Complete complete;
+  for (size_t source = 0; source < entry.ways.size(); ++source) {
+    if (entry.ways[source] == Way::kNone) entry.partial = true;
+    if (entry.ways[source] == Way::kById && !entry.variants.empty()) {
+      add_variant(entry, {*cache_.find(entry.id), {}}, members_at(source));
+    }
+  }
+  complete.arrived.partial = entry.partial;
+  if (entry.variants.empty()) {
+    complete.id = entry.id;
+  } else {
+    complete.arrived.variants = std::move(entry.variants);
+    for (Variant& variant : complete.arrived.variants) std::sort(variant.members.begin(), variant.members.end());
+    if (complete.arrived.variants.size() == 1) complete.arrived.variants[0].members.clear();
+  }
+  return complete;
+}
+
+std::vector<Merge::Complete> Merge::take_complete() {
+  std::vector<std::string> keys = std::exchange(touched_, {});
+  if (std::exchange(all_touched_, false)) {
+    std::set<std::string> all;  // In an order that does not depend on the hash table.
+    for (const auto& [key, entry] : entries_) all.insert(key);
+    keys.insert(keys.end(), all.begin(), all.end());
+  }
+  std::vector<Complete> ready;
+  for (const std::string& key : keys) {
+    auto found = entries_.find(key);
+    if (found == entries_.end() || !complete(found->second)) continue;
+    ready.push_back(finish(found->second));
+    drop(key);
+  }
+  return ready;
+}
+
+void Merge::note_stalled(size_t source, const Stalled& stalled) {
+  named_below_[stalled.key][source] = stalled.missing;
+  to_name_.insert(stalled.key);
+}
+
+Stalled Merge::stalled(const std::string& key, const Entry* entry) const {
+  Stalled report{key, {}};
+  auto below = named_below_.find(key);
+  for (size_t source = 0; source <= self(); ++source) {
+    if (entry != nullptr && entry->ways[source] != Way::kNone) continue;
+    if (exempt(source)) continue;
+    std::vector<int> missing = members_at(source);
+    if (below != named_below_.end() && below->second.contains(source)) missing = below->second.at(source);
+    report.missing.insert(report.missing.end(), missing.begin(), missing.end());
+  }
+  std::sort(report.missing.begin(), report.missing.end());
+  return report;
+}
+
+std::vector<std::pair<Stalled, Time>> Merge::take_stalled(Time limit, Time now) {
+  for (auto& [key, entry] : entries_) {
+    if (entry.named <= limit) to_name_.insert(key);
+  }
+  std::vector<std::pair<Stalled, Time>> all;
+  for (const std::string& key : std::exchange(to_name_, {})) {
+    auto found = entries_.find(key);
+    Entry* entry = found == entries_.end() ? nullptr : &found->second;
+    if (entry != nullptr) entry->named = now;
+    all.emplace_back(stalled(key, entry), entry == nullptr ? limit : entry->since);
+  }
+  return all;
+}
+
+std::vector<Stalled> Merge::older_than(Time limit) const {
+  std::map<std::string, Stalled> all;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.since <= limit) all.emplace(key, stalled(key, &entry));
+  }
+  std::vector<Stalled> list;
+  for (auto& [key, report] : all) list.push_back(std::move(report));
+  return list;
+}
+
+Time Merge::oldest() const {
+  Time oldest = Time::max();
+  for (const auto& [key, entry] : entries_) oldest = std::min(oldest, entry.named);
+  return oldest;
+}
+
+}  // namespace horo::engine

@@ -1,0 +1,85 @@
+// What has come from this rank and from below, until all of it is there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "horo/base/deadline.h"
+#include "horo/engine/cache.h"
+#include "horo/engine/message.h"
+#include "horo/engine/tree.h"
+
+namespace horo::engine {
+
+/// Pure. A source is a child's place in the tree, or the number of children for this rank itself.
+class Merge {
+ public:
+  Merge(const Tree& tree, const Cache& cache);
+
+  size_t self() const { return tree_.children.size(); }
+
+  /// Everybody at `source` hands in a unit, by its number. Numbers that are not in the cache are ignored: they were
+  /// forgotten while under way, and whoever sent them sends the whole unit when it learns of that.
+  void add_known(size_t source, uint32_t id, bool partial, Time now);
+  void add(size_t source, const Arrived& arrived, Time now);
+  void join(int member);
+  bool joined(int member) const { return joined_.contains(member); }
+  const std::set<int>& joined() const { return joined_; }
+  void clear_joined() { joined_.clear(); }
+  /// Before the cache forgets: what came by this number must come again in full.
+  void forget(uint32_t id);
+  /// A unit that is answered: nothing of it is waited for any more.
+  void drop(const std::string& key);
+  void note_stalled(size_t source, const Stalled& stalled);
+
+  struct Complete {
+    uint32_t id = 0;  ///< 0: in full.
+    Arrived arrived;
+  };
+  /// Everything that has become complete; it is forgotten here.
+  std::vector<Complete> take_complete();
+
+  /// Units that are waited for since before `limit` and were not named since, or that somebody below has named.
+  std::vector<std::pair<Stalled, Time>> take_stalled(Time limit, Time now);
+  /// Those waited for since before `limit`.
+  std::vector<Stalled> older_than(Time limit) const;
+  /// When the oldest was named last, or came; Time::max() for nothing.
+  Time oldest() const;
+  bool busy(const std::string& key) const { return entries_.contains(key); }
+  size_t size() const { return entries_.size(); }
+
+ private:
+  enum class Way : uint8_t { kNone, kById, kInFull };
+  struct Entry {
+    uint32_t id = 0;
+    bool partial = false;
+    std::vector<Way> ways;
+    std::vector<Variant> variants;
+    Time since;
+    Time named;  ///< When it was last reported as stalled, or `since`.
+  };
+
+  Entry& entry(const std::string& key, Time now);
+  bool exempt(size_t source) const;
+  bool complete(const Entry& entry) const;
+  std::vector<int> members_at(size_t source) const;
+  void add_variant(Entry& entry, const Variant& variant, const std::vector<int>& members);
+  Complete finish(Entry& entry);
+  Stalled stalled(const std::string& key, const Entry* entry) const;
+
+  const Tree& tree_;
+  const Cache& cache_;
+  std::set<int> joined_;
+  std::unordered_map<std::string, Entry> entries_;
+  std::vector<std::string> touched_;  ///< Keys that may have become complete, in order.
+  bool all_touched_ = false;          ///< Somebody joined: any may have.
+  std::map<std::string, std::map<size_t, std::vector<int>>> named_below_;
+  std::set<std::string> to_name_;
+};
+
+}  // namespace horo::engine

@@ -1,0 +1,196 @@
+#include "horo/engine/negotiation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horo/base/text.h"
+
+namespace horo::engine {
+
+Negotiation::Negotiation(Tree tree, NegotiationOptions options)
+    : tree_(std::move(tree)),
+      options_(std::move(options)),
+      merge_(tree_, cache_),
+      coordinator_(options_.coordinator, cache_),
+      child_waits_(tree_.children.size(), false) {}
+
+void Negotiation::announce(const Unit& unit, Time now) {
+  const uint32_t id = cache_.id_of(unit.key());
+  if (id == 0 || !agree(*cache_.find(id), unit)) return announce_in_full(unit, now);
+  ++counters_.known;
+  announced_.emplace(id, unit);
+  merge_.add_known(merge_.self(), id, false, now);
+}
+
+void Negotiation::announce_in_full(const Unit& unit, Time now) {
+  ++counters_.in_full;
+  merge_.add(merge_.self(), {{{unit, {}}}, false}, now);
+}
+
+void Negotiation::join() {
+  merge_.join(tree_.self);
+  newly_joined_.push_back(tree_.self);
+}
+
+Status Negotiation::receive(int from, std::span<const std::byte> message, Time now) {
+  const int members = static_cast<int>(options_.coordinator.ranks.size());
+  if (from == tree_.parent) {
+    HORO_ASSIGN(Down down, decode_down(message, members));
+    for (const Batch& batch : down.batches) {
+      for (const Item& item : batch.items) {
+        if (!item.unit && cache_.find(item.id) == nullptr) {
+          return {Code::kCorrupt, text("member ", from, " speaks of unit ", item.id, ", which nobody has named")};
+        }
+      }
+    }
+    on_down(std::move(down), now);
+    return {};
+  }
+  const int child = tree_.index_of(from);
+  if (child < 0) return {Code::kCorrupt, text("a message of member ", from, ", which is no neighbour")};
+  HORO_ASSIGN(Up up, decode_up(message, members));
+  on_up(static_cast<size_t>(child), up, now);
+  return {};
+}
+
+void Negotiation::on_up(size_t child, const Up& up, Time now) {
+  child_waits_[child] = up.waiting;
+  for (uint32_t id : up.known) merge_.add_known(child, id, false, now);
+  for (uint32_t id : up.partial) merge_.add_known(child, id, true, now);
+  for (const Arrived& arrived : up.arrived) merge_.add(child, arrived, now);
+  for (int member : up.joined) {
+    merge_.join(member);
+    newly_joined_.push_back(member);
+  }
+  for (const Stalled& stalled : up.stalled) merge_.note_stalled(child, stalled);
+}
+
+void Negotiation::send_down(const Down& down) {
+  if (tree_.children.empty()) return;
+  const std::vector<std::byte> message = encode(down);
+  for (int child : tree_.children) outputs_.emplace_back(output::Send{child, message});
+}
+
+// Children first: they need not wait for what this rank does.
+void Negotiation::on_down(Down down, Time now) {
+  send_down(down);
+  std::vector<Unit> again;  // Announced by a number that the root has not heard and forgets.
+  for (uint32_t id : down.forgotten) {
+    if (auto found = announced_.find(id); found != announced_.end()) {
+      again.push_back(std::move(found->second));
+      announced_.erase(found);
+    }
+    merge_.forget(id);
+    cache_.forget(id);
+  }
+  for (Failure& failure : down.failures) {
+    for (const std::string& name : failure.names) {
+      merge_.drop(name);
+      announced_.erase(cache_.id_of(name));
+      std::erase_if(again, [&](const Unit& unit) { return unit.key() == name; });
+    }
+    outputs_.emplace_back(output::Fail{std::move(failure.names), std::move(failure.message)});
+  }
+  for (Batch& batch : down.batches) {
+    output::Run run;
+    for (Item& item : batch.items) {
+      announced_.erase(item.id);
+      if (item.unit && item.id != 0) cache_.put(item.id, *item.unit);
+      run.units.push_back(item.unit ? std::move(*item.unit) : *cache_.find(item.id));
+      merge_.drop(run.units.back().key());
+      std::erase_if(again, [&](const Unit& unit) { return unit.key() == run.units.back().key(); });
+    }
+    outputs_.emplace_back(std::move(run));
+  }
+  if (down.all_joined) {
+    merge_.clear_joined();
+    outputs_.emplace_back(output::Joined{*down.all_joined});
+  }
+  if (down.abort) outputs_.emplace_back(output::Abort{*down.abort});
+  for (const Unit& unit : again) announce_in_full(unit, now);
+}
+
+bool Negotiation::anybody_waits() const {
+  return waiting_ || std::find(child_waits_.begin(), child_waits_.end(), true) != child_waits_.end();
+}
+
+std::vector<Output> Negotiation::step(Time now) {
+  if (is_root()) {
+    lead(now);
+  } else {
+    Up up;
+    gather(up, now);
+    up.waiting = anybody_waits();
+    if (!up.empty() || (up.waiting && !told_waiting_)) {
+      told_waiting_ = up.waiting;
+      outputs_.emplace_back(output::Send{tree_.parent, encode(up)});
+    }
+  }
+  return std::exchange(outputs_, {});
+}
+
+void Negotiation::gather(Up& up, Time now) {
+  for (Merge::Complete& complete : merge_.take_complete()) {
+    if (complete.id == 0) {
+      up.arrived.push_back(std::move(complete.arrived));
+    } else {
+      (complete.arrived.partial ? up.partial : up.known).push_back(complete.id);
+    }
+  }
+  std::sort(up.known.begin(), up.known.end());
+  std::sort(up.partial.begin(), up.partial.end());
+  up.joined = std::exchange(newly_joined_, {});
+  report_stalls(up, now);
+}
+
+void Negotiation::report_stalls(Up& up, Time now) {
+  if (options_.stall_warning == Duration::zero()) return;
+  for (auto& [stalled, since] : merge_.take_stalled(now - options_.stall_warning, now)) {
+    if (is_root()) {
+      outputs_.emplace_back(output::Stall{stalled.key, std::move(stalled.missing), now - since});
+    } else {
+      up.stalled.push_back(std::move(stalled));
+    }
+  }
+}
+
+void Negotiation::lead(Time now) {
+  Down down;
+  for (Merge::Complete& complete : merge_.take_complete()) {
+    coordinator_.complete(std::move(complete), merge_.joined(), now);
+  }
+  for (int member : std::exchange(newly_joined_, {})) last_joined_ = member;
+  const bool all_joined = merge_.joined().size() == options_.coordinator.ranks.size();
+  down = coordinator_.close(anybody_waits() || all_joined, merge_, now);
+  if (all_joined) down.all_joined = std::exchange(last_joined_, std::nullopt);
+  Up unused;
+  report_stalls(unused, now);
+  if (options_.stall_abort > Duration::zero()) {
+    for (const Stalled& stalled : merge_.older_than(now - options_.stall_abort)) {
+      const output::Stall stall{stalled.key, stalled.missing, options_.stall_abort};
+      down.abort = stall_text(stall, options_.coordinator.ranks) + "; giving up, as HORO_STALL_ABORT asks";
+    }
+  }
+  if (!down.empty()) on_down(std::move(down), now);
+}
+
+Deadline Negotiation::next() const {
+  Deadline next = is_root() ? coordinator_.next() : Deadline::never();
+  const Time oldest = merge_.oldest();
+  if (oldest == Time::max()) return next;
+  if (options_.stall_warning > Duration::zero()) next = next.earlier(Deadline(oldest + options_.stall_warning));
+  if (is_root() && options_.stall_abort > Duration::zero()) {
+    next = next.earlier(Deadline(oldest + options_.stall_abort));
+  }
+  return next;
+}
+
+std::string stall_text(const output::Stall& stall, const std::vector<int>& ranks) {
+  std::vector<int> missing;
+  for (int member : stall.missing) missing.push_back(ranks[static_cast<size_t>(member)]);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(stall.waited).count();
+  return text("tensor '", stall.key, "' was handed in by some ranks ", seconds, " s ago, but not by ",
+              ranks_text(missing), ", which may have taken another path through the program, or be late");
+}
+
+}  // namespace horo::engine

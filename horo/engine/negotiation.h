@@ -1,0 +1,121 @@
+// How the members of a process set agree what to run, and in which order: one member's side of it.
+//
+// A member tells its parent in the tree what it and all below it have handed in. At the root a unit is therefore known
+// to be ready on every member. The root decides what is run together and in which order and tells everybody, through
+// the tree again. Messages flow only when something is handed in, becomes ready, or is awaited; between two members
+// they arrive in order, and that is all the protocol needs.
+//
+// Every message of the root goes to everybody in the same order. So all members hold the same cache and run the same
+// batches, and no answer to a message from below is ever needed.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "horo/base/deadline.h"
+#include "horo/base/status.h"
+#include "horo/engine/cache.h"
+#include "horo/engine/coordinator.h"
+#include "horo/engine/merge.h"
+#include "horo/engine/message.h"
+#include "horo/engine/tree.h"
+
+namespace horo::engine {
+
+struct NegotiationOptions {
+  CoordinatorOptions coordinator;
+  Duration stall_warning = std::chrono::seconds(60);  ///< Zero: never.
+  Duration stall_abort = Duration::zero();            ///< Zero: never.
+};
+
+namespace output {
+struct Send {
+  int to = 0;
+  std::vector<std::byte> message;
+};
+/// These units are one operation. Batches are run in the order in which they come.
+struct Run {
+  std::vector<Unit> units;
+};
+struct Fail {
+  std::vector<std::string> names;
+  std::string message;
+};
+/// Everybody has joined.
+struct Joined {
+  int last = 0;
+};
+/// At the root: a unit that some members have not handed in for long.
+struct Stall {
+  std::string key;
+  std::vector<int> missing;
+  Duration waited{};
+};
+/// Nothing goes on.
+struct Abort {
+  std::string message;
+};
+}  // namespace output
+using Output = std::variant<output::Send, output::Run, output::Fail, output::Joined, output::Stall, output::Abort>;
+
+/// Pure: no clock, no thread, no wire.
+class Negotiation {
+ public:
+  Negotiation(Tree tree, NegotiationOptions options);
+
+  /// This rank hands a unit in. Its names must not be handed in again before they are answered.
+  void announce(const Unit& unit, Time now);
+  /// This rank has no more; until everybody has joined it takes part with nothing.
+  void join();
+  /// Whether a thread of this rank sleeps until something is done.
+  void set_waiting(bool waiting) { waiting_ = waiting; }
+  /// kCorrupt for a message that cannot be.
+  Status receive(int from, std::span<const std::byte> message, Time now);
+  /// What is to be done after all that has happened. To be called again by next().
+  std::vector<Output> step(Time now);
+  Deadline next() const;
+
+  bool is_root() const { return tree_.is_root(); }
+  size_t cached() const { return cache_.size(); }
+  size_t incomplete() const { return merge_.size(); }
+  struct Counters {
+    uint64_t known = 0;    ///< Units handed in here whose number was enough.
+    uint64_t in_full = 0;  ///< Others.
+  };
+  const Counters& counters() const { return counters_; }
+  Coordinator& coordinator() { return coordinator_; }
+
+ private:
+  void on_up(size_t child, const Up& up, Time now);
+  void on_down(Down down, Time now);
+  void announce_in_full(const Unit& unit, Time now);
+  void gather(Up& up, Time now);
+  void lead(Time now);
+  void report_stalls(Up& up, Time now);
+  bool anybody_waits() const;
+  void send_down(const Down& down);
+
+  const Tree tree_;
+  const NegotiationOptions options_;
+  Cache cache_;
+  Merge merge_;
+  Coordinator coordinator_;
+  bool waiting_ = false;
+  bool told_waiting_ = false;
+  std::vector<bool> child_waits_;
+  std::vector<int> newly_joined_;
+  std::optional<int> last_joined_;
+  /// Units of this rank that were announced by number and not answered yet.
+  std::unordered_map<uint32_t, Unit> announced_;
+  std::vector<Output> outputs_;
+  Counters counters_;
+};
+
+/// What a stall report says to people.
+std::string stall_text(const output::Stall& stall, const std::vector<int>& ranks);
+
+}  // namespace horo::engine

@@ -1,0 +1,374 @@
+// Many members under a seeded scheduler: any order, any delay between messages that stay in order per pair.
+#include "horo/engine/negotiation.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+
+#include "horo/base/text.h"
+
+namespace horo::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Plan {
+  int members = 2;
+  std::vector<int> host_of;
+  size_t capacity = 1024;
+  uint64_t threshold = 128 << 20;
+};
+
+/// Delivers messages and lets members act in an order that a seed decides.
+class World {
+ public:
+  World(const Plan& plan, uint64_t seed) : random_(seed) {
+    const collective::Shape shape(plan.host_of);
+    NegotiationOptions options;
+    options.coordinator.cache_capacity = plan.capacity;
+    options.coordinator.fusion.threshold = plan.threshold;
+    for (int member = 0; member < plan.members; ++member) options.coordinator.ranks.push_back(100 + member);
+    for (int member = 0; member < plan.members; ++member) {
+      members_.push_back(std::make_unique<Negotiation>(Tree::of(shape, member), options));
+    }
+    logs_.resize(members_.size());
+  }
+
+  Negotiation& at(int member) { return *members_[static_cast<size_t>(member)]; }
+  Time now() const { return now_; }
+  size_t random(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random_); }
+  uint64_t messages() const { return messages_; }
+
+  void step(int member) {
+    for (Output& output : at(member).step(now_)) {
+      if (auto* send = std::get_if<output::Send>(&output)) {
+        ++messages_;
+        wires_[{member, send->to}].push_back(std::move(send->message));
+      } else {
+        take(member, output);
+      }
+    }
+  }
+
+  /// One message, of a random pair; false when none is under way.
+  bool deliver() {
+    std::erase_if(wires_, [](const auto& wire) { return wire.second.empty(); });
+    if (wires_.empty()) return false;
+    auto wire = std::next(wires_.begin(), static_cast<long>(random(wires_.size())));
+    const auto [from, to] = wire->first;
+    const Status status = at(to).receive(from, wire->second.front(), now_);
+    EXPECT_TRUE(status.ok()) << status;
+    wire->second.pop_front();
+    if (random(2) == 0) step(to);
+    return true;
+  }
+
+  /// Until nothing moves any more; time passes only when everything else is done.
+  void settle() {
+    for (int quiet = 0; quiet < 3;) {
+      while (deliver()) quiet = 0;
+      for (int member = 0; member < static_cast<int>(members_.size()); ++member) step(member);
+      bool moving = false;
+      for (const auto& [pair, wire] : wires_) moving |= !wire.empty();
+      if (!moving) {
+        now_ += milliseconds(2);
+        ++quiet;
+      }
+    }
+  }
+  void pass(Duration time) { now_ += time; }
+
+  struct Log {
+    std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+'.
+    std::map<std::string, std::string> failures;
+    std::vector<int> joins;
+    std::vector<output::Stall> stalls;
+    std::optional<std::string> abort;
+  };
+  const Log& log(int member) const { return logs_[static_cast<size_t>(member)]; }
+  std::function<void(int, const std::string&)> on_done = [](int, const std::string&) {};
+
+ private:
+  void take(int member, const Output& output) {
+    Log& log = logs_[static_cast<size_t>(member)];
+    if (const auto* run = std::get_if<output::Run>(&output)) {
+      std::string keys;
+      for (const Unit& unit : run->units) {
+        keys += (keys.empty() ? "" : "+") + unit.key();
+        on_done(member, unit.key());
+      }
+      log.runs.push_back(keys);
+    } else if (const auto* fail = std::get_if<output::Fail>(&output)) {
+      for (const std::string& name : fail->names) {
+        log.failures[name] = fail->message;
+        on_done(member, name);
+      }
+    } else if (const auto* joined = std::get_if<output::Joined>(&output)) {
+      log.joins.push_back(joined->last);
+    } else if (const auto* stall = std::get_if<output::Stall>(&output)) {
+      log.stalls.push_back(*stall);
+    } else if (const auto* abort = std::get_if<output::Abort>(&output)) {
+      log.abort = abort->message;
+    }
+  }
+
+  std::mt19937_64 random_;
+  Time now_ = Time() + std::chrono::hours(1);
+  std::vector<std::unique_ptr<Negotiation>> members_;
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> wires_;
+  std::vector<Log> logs_;
+  uint64_t messages_ = 0;
+};
+
+Unit one(std::string name, Kind kind = Kind::kAllreduce, std::vector<int64_t> shape = {4}) {
+  Tensor tensor;
+  tensor.name = std::move(name);
+  tensor.kind = kind;
+  tensor.dtype = DType::kF32;
+  tensor.shape = std::move(shape);
+  return {{tensor}};
+}
+
+Plan plan_for(std::mt19937_64& random, int members) {
+  Plan plan;
+  plan.members = members;
+  const int hosts = std::uniform_int_distribution<int>(1, members)(random);
+  for (int member = 0; member < members; ++member) {
+    plan.host_of.push_back(std::uniform_int_distribution<int>(0, hosts - 1)(random));
+  }
+  constexpr size_t kCapacities[] = {0, 1, 3, 1024};
+  plan.capacity = kCapacities[random() % 4];
+  plan.threshold = random() % 2 == 0 ? 0 : 64;
+  return plan;
+}
+
+uint64_t base_seed() {
+  const char* text = std::getenv("HORO_TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
+  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+}
+
+/// What every member should hand in during a step, in an order of its own; some differ on purpose.
+struct Script {
+  std::vector<std::vector<Unit>> units;  ///< By member.
+  std::set<std::string> keys, wrong;     ///< Handed in; of these, those the members do not agree about.
+};
+
+Script script_for(std::mt19937_64& random, int members, int step) {
+  Script script;
+  script.units.resize(static_cast<size_t>(members));
+  for (int tensor = 0; tensor < 6; ++tensor) {
+    Unit unit = one(text("t", tensor), static_cast<Kind>(random() % 3), {static_cast<int64_t>(1 + random() % 2), 3});
+    if (random() % 4 == 0) {
+      Tensor second = unit.tensors[0];
+      second.name = text("t", tensor, "b");
+      unit.tensors.push_back(second);
+    }
+    const bool wrong = step > 0 && random() % 6 == 0 && members > 1;
+    const auto odd = static_cast<size_t>(random() % static_cast<uint64_t>(members));
+    for (size_t member = 0; member < script.units.size(); ++member) {
+      Unit mine = unit;
+      if (wrong && member == odd) mine.tensors[0].dtype = DType::kF64;
+      script.units[member].push_back(mine);
+    }
+    script.keys.insert(unit.key());
+    if (wrong) script.wrong.insert(unit.key());
+  }
+  for (std::vector<Unit>& units : script.units) std::shuffle(units.begin(), units.end(), random);
+  return script;
+}
+
+/// Members hand in several steps' units; a member goes on to its next step when all of its units are answered.
+void run_random_steps(uint64_t seed) {
+  SCOPED_TRACE(text("seed ", seed, ": HORO_TEST_SEED=", seed, " replays it"));
+  std::mt19937_64 random(seed);
+  const int members = 1 + static_cast<int>(random() % 64);
+  const Plan plan = plan_for(random, members);
+  World world(plan, seed);
+  constexpr int kSteps = 4;
+  std::vector<Script> scripts;
+  for (int step = 0; step < kSteps; ++step) scripts.push_back(script_for(random, members, step));
+  struct Place {
+    size_t step = 0, next = 0;
+    std::set<std::string> open;
+  };
+  std::vector<Place> places(static_cast<size_t>(members));
+  world.on_done = [&](int member, const std::string& key) { places[static_cast<size_t>(member)].open.erase(key); };
+  const auto advance = [&](int member) {
+    Place& place = places[static_cast<size_t>(member)];
+    if (place.step == kSteps) return false;
+    const std::vector<Unit>& units = scripts[place.step].units[static_cast<size_t>(member)];
+    if (place.next == units.size()) {
+      if (!place.open.empty()) return false;
+      ++place.step;
+      place.next = 0;
+      return true;
+    }
+    place.open.insert(units[place.next].key());
+    world.at(member).announce(units[place.next++], world.now());
+    return true;
+  };
+  for (int idle = 0; idle < 200;) {
+    bool moved = false;
+    for (int tries = 0; tries < 8; ++tries) {
+      const int member = static_cast<int>(world.random(static_cast<size_t>(members)));
+      moved |= advance(member);
+      if (world.random(3) == 0) world.step(member);
+      moved |= world.random(2) == 0 && world.deliver();
+    }
+    if (!moved) world.settle();
+    idle = moved ? 0 : idle + 1;
+    bool all = true;
+    for (const Place& place : places) all &= place.step == kSteps;
+    if (all) break;
+  }
+  world.settle();
+  for (int member = 0; member < members; ++member) {
+    EXPECT_EQ(places[static_cast<size_t>(member)].step, kSteps) << "member " << member << " is stuck";
+    EXPECT_EQ(world.log(member).runs, world.log(0).runs) << "member " << member << " ran something else";
+    EXPECT_EQ(world.log(member).failures, world.log(0).failures);
+    EXPECT_EQ(world.at(member).incomplete(), 0u);
+  }
+  std::map<std::string, size_t> runs, expected;
+  for (const std::string& batch : world.log(0).runs) {
+    std::istringstream keys(batch);
+    for (std::string key; std::getline(keys, key, '+');) ++runs[key];
+  }
+  for (const Script& script : scripts) {
+    for (const std::string& key : script.keys) expected[key] += script.wrong.contains(key) ? 0 : 1;
+  }
+  std::erase_if(expected, [](const auto& entry) { return entry.second == 0; });
+  EXPECT_EQ(runs, expected);
+  const uint64_t before = world.messages();
+  world.settle();
+  EXPECT_EQ(world.messages(), before) << "an idle set sends messages";
+}
+
+TEST(Negotiation, AnyOrderAndAnyDelayEndsInTheSameRunsOnAllMembers) {
+  const uint64_t first = base_seed();
+  for (uint64_t seed = first; seed < first + 300; ++seed) {
+    run_random_steps(seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Negotiation, AUnitThatIsKnownTravelsAsANumber) {
+  World world({3, {0, 0, 0}}, 1);
+  for (int round = 0; round < 5; ++round) {
+    for (int member = 0; member < 3; ++member) world.at(member).announce(one("gradient"), world.now());
+    world.settle();
+  }
+  EXPECT_EQ(world.log(2).runs.size(), 5u);
+  EXPECT_EQ(world.at(2).counters().in_full, 1u);
+  EXPECT_EQ(world.at(2).counters().known, 4u);
+}
+
+TEST(Negotiation, AMismatchNamesTensorRanksAndBothValues) {
+  World world({4, {0, 0, 1, 1}}, 1);
+  for (int member = 0; member < 4; ++member) {
+    world.at(member).announce(one("w", Kind::kAllreduce, {member == 2 ? 5 : 4}), world.now());
+  }
+  world.settle();
+  for (int member = 0; member < 4; ++member) {
+    ASSERT_TRUE(world.log(member).failures.contains("w"));
+    const std::string& message = world.log(member).failures.at("w");
+    EXPECT_NE(message.find("'w'"), std::string::npos) << message;
+    EXPECT_NE(message.find("[4] on ranks 100, 101, 103"), std::string::npos) << message;
+    EXPECT_NE(message.find("[5] on rank 102"), std::string::npos) << message;
+  }
+  for (int member = 0; member < 4; ++member) world.at(member).announce(one("w"), world.now());
+  world.settle();
+  EXPECT_EQ(world.log(3).runs, std::vector<std::string>{"w"});
+}
+
+TEST(Negotiation, AllgatherMayDifferInTheFirstExtentOnly) {
+  World world({2, {0, 0}}, 1);
+  for (int member = 0; member < 2; ++member) {
+    world.at(member).announce(one("rows", Kind::kAllgather, {member + 1, 3}), world.now());
+    world.at(member).announce(one("columns", Kind::kAllgather, {3, member + 1}), world.now());
+  }
+  world.settle();
+  EXPECT_EQ(world.log(1).runs, std::vector<std::string>{"rows"});
+  EXPECT_TRUE(world.log(1).failures.contains("columns"));
+}
+
+TEST(Negotiation, AJoinedRankHoldsNobodyUpAndTheLastToJoinIsTold) {
+  World world({3, {0, 0, 1}}, 1);
+  world.at(1).join();
+  world.settle();
+  for (int member : {0, 2}) world.at(member).announce(one("g"), world.now());
+  for (int member : {0, 2}) world.at(member).announce(one("h", Kind::kAllgather), world.now());
+  world.settle();
+  for (int member = 0; member < 3; ++member) {
+    EXPECT_EQ(world.log(member).runs, std::vector<std::string>{"g"});
+    ASSERT_TRUE(world.log(member).failures.contains("h"));
+    EXPECT_NE(world.log(member).failures.at("h").find("rank 101"), std::string::npos);
+  }
+  world.at(0).join();
+  world.settle();
+  EXPECT_TRUE(world.log(0).joins.empty());
+  world.at(2).join();
+  world.settle();
+  for (int member = 0; member < 3; ++member) EXPECT_EQ(world.log(member).joins, std::vector<int>{2});
+  // And everything works again, with all of them needed.
+  for (int member : {0, 1}) world.at(member).announce(one("g"), world.now());
+  world.settle();
+  EXPECT_EQ(world.log(0).runs.size(), 1u);
+  world.at(2).announce(one("g"), world.now());
+  world.settle();
+  EXPECT_EQ(world.log(0).runs.size(), 2u);
+}
+
+TEST(Negotiation, AStallNamesExactlyTheMissingMembersThroughTheTree) {
+  World world({6, {0, 0, 1, 1, 2, 2}}, 1);
+  for (int member : {1, 3, 4}) world.at(member).announce(one("late"), world.now());
+  world.settle();
+  EXPECT_TRUE(world.log(0).stalls.empty());
+  world.pass(std::chrono::seconds(61));
+  world.settle();
+  ASSERT_FALSE(world.log(0).stalls.empty());
+  EXPECT_EQ(world.log(0).stalls.back().key, "late");
+  EXPECT_EQ(world.log(0).stalls.back().missing, (std::vector<int>{0, 2, 5}));
+  for (int member : {0, 2, 5}) world.at(member).announce(one("late"), world.now());
+  world.settle();
+  EXPECT_EQ(world.log(4).runs, std::vector<std::string>{"late"});
+}
+
+TEST(Negotiation, ARankThatWaitsClosesTheWindow) {
+  World world({2, {0, 0}}, 1);
+  for (int member = 0; member < 2; ++member) world.at(member).announce(one("x"), world.now());
+  world.at(1).set_waiting(true);
+  world.step(1);
+  while (world.deliver()) {
+  }
+  world.step(0);
+  EXPECT_EQ(world.log(0).runs, std::vector<std::string>{"x"}) << "although no time has passed";
+}
+
+TEST(Negotiation, WithoutAWaiterTheWindowGathers) {
+  World world({1, {0}}, 1);
+  world.at(0).announce(one("x"), world.now());
+  world.step(0);
+  EXPECT_TRUE(world.log(0).runs.empty());
+  EXPECT_FALSE(world.at(0).next().is_never());
+  world.at(0).announce(one("y"), world.now());
+  world.pass(milliseconds(1));
+  world.step(0);
+  EXPECT_EQ(world.log(0).runs, std::vector<std::string>{"x+y"});
+  EXPECT_TRUE(world.at(0).next().is_never());
+}
+
+TEST(Negotiation, WordsOfStrangersAndOfNobodyAreRefused) {
+  World world({3, {0, 0, 0}}, 1);
+  const std::vector<std::byte> nothing = encode(Up{});
+  EXPECT_EQ(world.at(1).receive(2, nothing, world.now()).code(), Code::kCorrupt);
+  Down down;
+  down.batches.push_back({{{77, std::nullopt}}});
+  EXPECT_EQ(world.at(1).receive(0, encode(down), world.now()).code(), Code::kCorrupt);
+  EXPECT_EQ(world.at(0).receive(1, std::vector<std::byte>(3), world.now()).code(), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace horo::engine
