@@ -4,9 +4,7 @@
 
 namespace horo::engine {
 
-namespace {
-
-bool same_terms(const Tensor& a, const Tensor& b) {
+bool fusible(const Tensor& a, const Tensor& b) {
   if (a.kind != b.kind || a.place != b.place) return false;
   switch (a.kind) {
     case Kind::kAllreduce:
@@ -27,14 +25,12 @@ bool same_terms(const Tensor& a, const Tensor& b) {
   return false;
 }
 
-}  // namespace
-
 bool fusible(const Unit& a, const Unit& b) {
   for (const Tensor& left : a.tensors) {
-    if (!same_terms(a.tensors.front(), left)) return false;  // A group of mixed types is run tensor by tensor.
+    if (!fusible(a.tensors.front(), left)) return false;  // A group of mixed types is run tensor by tensor.
   }
   for (const Tensor& right : b.tensors) {
-    if (!same_terms(a.tensors.front(), right)) return false;
+    if (!fusible(a.tensors.front(), right)) return false;
   }
   return true;
 }

@@ -14,7 +14,9 @@ struct FusionRules {
   bool across_groups = true;       ///< Whether units of several tensors may be run together with others.
 };
 
-/// Whether two units can be one operation.
+/// Whether two tensors can be one operation.
+bool fusible(const Tensor& a, const Tensor& b);
+/// Whether two units can be: all their tensors.
 bool fusible(const Unit& a, const Unit& b);
 
 /// Indices of `units`, batch by batch. A batch begins with the first unit that is left and takes, looking ahead past

@@ -180,4 +180,14 @@ Time Merge::oldest() const {
   return oldest;
 }
 
+std::set<int> Merge::awaited() const {
+  std::set<int> members;
+  for (const auto& [key, entry] : entries_) {
+    for (size_t source = 0; source < self(); ++source) {
+      if (entry.ways[source] == Way::kNone && !exempt(source)) members.insert(tree_.children[source]);
+    }
+  }
+  return members;
+}
+
 }  // namespace horo::engine

@@ -50,6 +50,8 @@ class Merge {
   std::vector<Stalled> older_than(Time limit) const;
   /// When the oldest was named last, or came; Time::max() for nothing.
   Time oldest() const;
+  /// Children that something is waited for from.
+  std::set<int> awaited() const;
   bool busy(const std::string& key) const { return entries_.contains(key); }
   size_t size() const { return entries_.size(); }
 

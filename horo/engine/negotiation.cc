@@ -185,6 +185,12 @@ Deadline Negotiation::next() const {
   return next;
 }
 
+std::set<int> Negotiation::awaited(bool unanswered) const {
+  std::set<int> members = merge_.awaited();
+  if (unanswered && !is_root()) members.insert(tree_.parent);
+  return members;
+}
+
 std::string stall_text(const output::Stall& stall, const std::vector<int>& ranks) {
   std::vector<int> missing;
   for (int member : stall.missing) missing.push_back(ranks[static_cast<size_t>(member)]);

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <variant>
@@ -78,6 +79,10 @@ class Negotiation {
   /// What is to be done after all that has happened. To be called again by next().
   std::vector<Output> step(Time now);
   Deadline next() const;
+
+  /// Neighbours whose word is waited for: children that have not handed in what others have, and the parent as long as
+  /// something of this rank is unanswered.
+  std::set<int> awaited(bool unanswered) const;
 
   bool is_root() const { return tree_.is_root(); }
   size_t cached() const { return cache_.size(); }

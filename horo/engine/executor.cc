@@ -1,0 +1,128 @@
+#include "horo/engine/executor.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace horo::engine {
+
+namespace {
+
+/// Up to here the hop to another thread costs more than running it.
+constexpr uint64_t kSmall = 64 << 10;
+constexpr uint64_t kLeastScratch = 1 << 20;
+
+bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
+
+void end(Work& work, const Status& why) {
+  for (const Handle& submission : work.submissions) {
+    if (submission) submission->finish(why);
+  }
+}
+
+}  // namespace
+
+SharedScratch::~SharedScratch() {
+  for (std::span<std::byte> slot : slots_) {
+    if (!slot.empty()) engine_.free(slot.data());
+  }
+}
+
+Result<std::span<std::byte>> SharedScratch::get(int slot, uint64_t bytes) {
+  std::span<std::byte>& memory = slots_[static_cast<size_t>(slot)];
+  if (memory.size() >= bytes && !memory.empty()) return memory;
+  const uint64_t wanted = std::max(kLeastScratch, std::bit_ceil(bytes));
+  HORO_ASSIGN(std::span<std::byte> larger, engine_.allocate(wanted));
+  if (!memory.empty()) engine_.free(memory.data());
+  memory = larger;
+  return memory;
+}
+
+Executor::Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer)
+    : group_(group),
+      carrier_(std::move(group)),
+      scratch_(engine),
+      runner_(carrier_, scratch_, observer),
+      special_(std::move(special)) {}
+
+Executor::~Executor() {
+  stop(Status(Code::kStopped, "the process set has ended"));
+  thread_ = Thread();
+}
+
+Status Executor::submit(Work work) {
+  std::unique_lock lock(mutex_);
+  if (over_) {
+    lock.unlock();
+    end(work, *over_);
+    return {};
+  }
+  if (!thread_.joinable()) {
+    HORO_ASSIGN(thread_, Thread::start("horo-run", [this](const std::stop_token& stop) { this->work(stop); }));
+  }
+  waiting_.push_back(std::move(work));
+  changed_.notify_one();
+  return {};
+}
+
+bool Executor::run_here(Work& work, bool may_spin) {
+  uint64_t bytes = 0;
+  for (const Unit& unit : work.units) {
+    if (is_special(unit.kind())) return false;
+    bytes += unit.bytes() * (unit.tensors.front().varies() ? static_cast<uint64_t>(carrier_.size()) : 1);
+  }
+  if (bytes > kSmall) return false;
+  {
+    std::lock_guard lock(mutex_);
+    if (busy_ || !waiting_.empty() || over_) return false;
+    busy_ = true;
+  }
+  carrier_.set_may_spin(may_spin);
+  run(work);
+  carrier_.set_may_spin(false);
+  std::lock_guard lock(mutex_);
+  busy_ = false;
+  changed_.notify_one();
+  return true;
+}
+
+void Executor::run(Work& work) {
+  if (is_special(work.units.front().kind())) {
+    for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
+    return;
+  }
+  const std::vector<Status> outcomes = runner_.run(work);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (work.submissions[i]) work.submissions[i]->finish(outcomes[i]);
+  }
+}
+
+void Executor::work(const std::stop_token& stop) {
+  std::stop_callback wake(stop, [this] {
+    std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  });
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop.stop_requested() || (!busy_ && !waiting_.empty()); });
+    if (stop.stop_requested()) return;
+    Work next = std::move(waiting_.front());
+    waiting_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    run(next);
+    lock.lock();
+    busy_ = false;
+  }
+}
+
+void Executor::stop(const Status& why) {
+  std::deque<Work> rest;
+  {
+    std::lock_guard lock(mutex_);
+    if (!over_) over_ = why;
+    rest.swap(waiting_);
+  }
+  for (Work& work : rest) end(work, why);
+}
+
+}  // namespace horo::engine

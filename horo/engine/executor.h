@@ -1,0 +1,81 @@
+// The thread of a process set that runs its batches, one after the other, in the order that was agreed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "horo/base/status.h"
+#include "horo/base/thread.h"
+#include "horo/engine/runner.h"
+#include "horo/group/engine.h"
+
+namespace horo::engine {
+
+/// A group as a carrier.
+class GroupCarrier : public Carrier {
+ public:
+  explicit GroupCarrier(std::shared_ptr<group::Group> group) : group_(std::move(group)) {}
+  int size() const override { return group_->size(); }
+  int member() const override { return group_->member(); }
+  Status run(const collective::Operation& operation, const std::byte* input, std::byte* output) override {
+    return group_->run(operation, input, output, Deadline::never(), may_spin_);
+  }
+  void give_up(const Status& why) override { group_->give_up(why); }
+  /// Only a thread of the application may spin.
+  void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
+
+ private:
+  const std::shared_ptr<group::Group> group_;
+  bool may_spin_ = false;
+};
+
+/// Buffers in memory that peers can read; they grow as needed and stay.
+class SharedScratch : public Scratch {
+ public:
+  explicit SharedScratch(group::Engine& engine) : engine_(engine) {}
+  ~SharedScratch() override;
+  Result<std::span<std::byte>> get(int slot, uint64_t bytes) override;
+
+ private:
+  group::Engine& engine_;
+  std::array<std::span<std::byte>, 2> slots_;
+};
+
+/// Thread-safe.
+class Executor {
+ public:
+  /// What is no operation on data (a new process set) is handed to `special`, on the executor's thread.
+  using Special = std::function<void(const Unit&, const Handle&)>;
+
+  Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer = nullptr);
+  ~Executor();
+
+  /// Runs it later, after all that came before.
+  Status submit(Work work);
+  /// Runs it now, on the caller's thread, if nothing is under way and it is small; false otherwise.
+  bool run_here(Work& work, bool may_spin);
+  /// Everything that has not begun ends with `why`. What is under way must have been ended by the group.
+  void stop(const Status& why);
+
+ private:
+  void work(const std::stop_token& stop);
+  void run(Work& work);
+
+  const std::shared_ptr<group::Group> group_;
+  GroupCarrier carrier_;
+  SharedScratch scratch_;
+  Runner runner_;
+  const Special special_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> waiting_;
+  bool busy_ = false;
+  std::optional<Status> over_;
+  Thread thread_;
+};
+
+}  // namespace horo::engine

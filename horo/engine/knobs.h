@@ -1,0 +1,51 @@
+// What a user can set about negotiated execution.
+#pragma once
+
+#include "horo/base/knob.h"
+
+namespace horo::engine {
+
+inline constexpr BytesKnob kFusionThreshold{
+    {.name = "HORO_FUSION_THRESHOLD",
+     .legacy = "HOROVOD_FUSION_THRESHOLD",
+     .fallback = "128MiB",
+     .help = "Tensors that are ready together are run as one operation of at most this size; 0: never.",
+     .minimum = 0}};
+inline constexpr SecondsKnob kGatherWindow{
+    {.name = "HORO_GATHER_WINDOW",
+     .legacy = "HOROVOD_CYCLE_TIME",
+     .fallback = "1ms",
+     .help = "The longest time that a ready tensor waits for others while no thread waits for a result.",
+     .legacy_unit = "ms"}};
+inline constexpr IntegerKnob kCacheCapacity{
+    {.name = "HORO_CACHE_CAPACITY",
+     .legacy = "HOROVOD_CACHE_CAPACITY",
+     .fallback = "1024",
+     .help = "Tensors that all ranks remember, so that a number announces them; 0: none.",
+     .minimum = 0,
+     .maximum = 1 << 24}};
+inline constexpr BoolKnob kDisableGroupFusion{
+    {.name = "HORO_DISABLE_GROUP_FUSION",
+     .legacy = "HOROVOD_DISABLE_GROUP_FUSION",
+     .fallback = "0",
+     .help = "Whether tensors that were handed in as a group are never run together with others."}};
+inline constexpr BoolKnob kStallCheckDisable{
+    {.name = "HORO_STALL_CHECK_DISABLE",
+     .legacy = "HOROVOD_STALL_CHECK_DISABLE",
+     .fallback = "0",
+     .help = "Whether nothing is said about tensors that some ranks never hand in."}};
+inline constexpr SecondsKnob kStallWarning{
+    {.name = "HORO_STALL_WARNING",
+     .legacy = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .fallback = "60s",
+     .help = "A tensor that some ranks have not handed in for so long is named, with these ranks."}};
+inline constexpr SecondsKnob kStallAbort{
+    {.name = "HORO_STALL_ABORT",
+     .legacy = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .fallback = "0",
+     .help = "After so long everything fails instead; must be longer than HORO_STALL_WARNING; 0: never."}};
+
+inline constexpr const Knob* kKnobs[] = {&kFusionThreshold,   &kGatherWindow, &kCacheCapacity, &kDisableGroupFusion,
+                                         &kStallCheckDisable, &kStallWarning, &kStallAbort};
+
+}  // namespace horo::engine

@@ -1,0 +1,134 @@
+#include "horo/engine/process_set.h"
+
+#include <chrono>
+#include <utility>
+
+namespace horo::engine {
+
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(100);  ///< Before a neighbour is probed, and between the probes.
+
+}  // namespace
+
+ProcessSet::ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
+                       Executor::Special special, Observer* observer)
+    : engine_(engine),
+      group_(std::move(group)),
+      executor_(engine, group_, std::move(special), observer),
+      negotiation_(Tree::of(group_->shape(), group_->member()), options) {}
+
+Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, std::shared_ptr<group::Group> group,
+                                                     const NegotiationOptions& options, Executor::Special special,
+                                                     Observer* observer) {
+  NegotiationOptions mine = options;
+  mine.coordinator.ranks = group->ranks();
+  std::shared_ptr<ProcessSet> set(new ProcessSet(engine, std::move(group), mine, std::move(special), observer));
+  HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_));
+  return set;
+}
+
+Status ProcessSet::submit(const Handle& submission) {
+  HORO_TRY(validate(submission->unit(), size()));
+  return queue_.push(submission);
+}
+
+Status ProcessSet::join(const Handle& joining) {
+  std::lock_guard lock(mutex_);
+  if (joining_) return {Code::kInvalidArgument, "this rank has joined already and waits for the others"};
+  HORO_TRY(queue_.open());
+  joining_ = joining;
+  join_asked_ = true;
+  return {};
+}
+
+void ProcessSet::drive(Time now, bool here, bool may_spin) {
+  if (over_) return;
+  post_->pump();
+  while (std::optional<group::Letter> letter = post_->receive()) {
+    if (Status status = negotiation_.receive(letter->from, letter->bytes, now); !status.ok()) {
+      group_->give_up(status);
+    }
+  }
+  if (std::optional<Status> why = group_->over()) return close(*why);
+  for (const Handle& submission : queue_.take_new()) negotiation_.announce(submission->unit(), now);
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(join_asked_, false)) negotiation_.join();
+    counters_ = negotiation_.counters();
+  }
+  negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
+  for (Output& output : negotiation_.step(now)) act(output, here, may_spin);
+  note_waiting(now);
+}
+
+void ProcessSet::act(Output& output, bool here, bool may_spin) {
+  if (auto* send = std::get_if<output::Send>(&output)) {
+    if (Status status = post_->send(send->to, send->message); !status.ok()) group_->give_up(status);
+  } else if (auto* run = std::get_if<output::Run>(&output)) {
+    act(*run, here, may_spin);
+  } else if (auto* fail = std::get_if<output::Fail>(&output)) {
+    const Status why(Code::kMismatch, fail->message);
+    for (const Handle& submission : queue_.take_all_of(fail->names)) submission->finish(why);
+  } else if (auto* joined = std::get_if<output::Joined>(&output)) {
+    std::unique_lock lock(mutex_);
+    Handle joining = std::exchange(joining_, nullptr);
+    lock.unlock();
+    if (joining) joining->finish({}, ranks()[static_cast<size_t>(joined->last)]);
+  } else if (auto* stall = std::get_if<output::Stall>(&output)) {
+    engine_.log().warning(stall_text(*stall, ranks()));
+  } else if (auto* abort = std::get_if<output::Abort>(&output)) {
+    close(Status(Code::kTimeout, abort->message));
+  }
+}
+
+void ProcessSet::act(output::Run& run, bool here, bool may_spin) {
+  Work work;
+  for (const Unit& unit : run.units) work.submissions.push_back(queue_.take(unit.key()));
+  work.units = std::move(run.units);
+  if (here && executor_.run_here(work, may_spin)) return;
+  if (Status status = executor_.submit(std::move(work)); !status.ok()) group_->give_up(status);
+}
+
+// Silence of a neighbour that owes us a word may mean that it is frozen: the control thread asks it.
+void ProcessSet::note_waiting(Time now) {
+  const std::set<int> awaited = negotiation_.awaited(queue_.size() > 0);
+  if (awaited.empty()) {
+    waiting_since_.reset();
+    return;
+  }
+  if (!waiting_since_) waiting_since_ = noted_ = now;
+  if (now - noted_ < kPatience) return;
+  noted_ = now;
+  for (int member : awaited) group_->note_waiting(member, *waiting_since_);
+}
+
+Deadline ProcessSet::next(Time now) const {
+  if (over_) return Deadline::never();
+  Deadline next = negotiation_.next();
+  if (waiting_since_) next = next.earlier(Deadline(std::max(noted_ + kPatience, now)));
+  return next;
+}
+
+void ProcessSet::close(const Status& why) {
+  over_ = true;
+  for (const Handle& submission : queue_.close(why)) submission->finish(why);
+  executor_.stop(why);
+  std::unique_lock lock(mutex_);
+  Handle joining = std::exchange(joining_, nullptr);
+  lock.unlock();
+  if (joining) joining->finish(why);
+}
+
+void ProcessSet::end(const Status& why) {
+  close(why);
+  group_->stop(why);
+  engine_.remove_group(group_);
+}
+
+Negotiation::Counters ProcessSet::counters() const {
+  std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+}  // namespace horo::engine

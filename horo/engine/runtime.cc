@@ -1,0 +1,307 @@
+#include "horo/engine/runtime.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "horo/base/text.h"
+#include "horo/engine/knobs.h"
+
+namespace horo::engine {
+
+namespace {
+
+Status stopped() { return {Code::kStopped, "horo was shut down on this rank"}; }
+
+Result<NegotiationOptions> options_from(const Config& config) {
+  NegotiationOptions options;
+  options.coordinator.fusion.threshold = config.get(kFusionThreshold);
+  options.coordinator.fusion.across_groups = !config.get(kDisableGroupFusion);
+  options.coordinator.window = config.get(kGatherWindow);
+  options.coordinator.cache_capacity = static_cast<size_t>(config.get(kCacheCapacity));
+  options.stall_warning = config.get(kStallCheckDisable) ? Duration::zero() : config.get(kStallWarning);
+  options.stall_abort = config.get(kStallCheckDisable) ? Duration::zero() : config.get(kStallAbort);
+  if (options.stall_abort > Duration::zero() && options.stall_abort <= options.stall_warning) {
+    return Status(Code::kInvalidArgument, "HORO_STALL_ABORT must be longer than HORO_STALL_WARNING");
+  }
+  return options;
+}
+
+Position position_of(const collective::Shape& shape, int rank) {
+  Position position;
+  const std::vector<int>& local = shape.hosts()[shape.host_of(rank)];
+  position.local_size = static_cast<int>(local.size());
+  position.local_rank = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
+  position.cross_size = 0;
+  for (size_t host = 0; host < shape.hosts().size(); ++host) {
+    if (static_cast<int>(shape.hosts()[host].size()) <= position.local_rank) continue;
+    if (host == shape.host_of(rank)) position.cross_rank = position.cross_size;
+    ++position.cross_size;
+  }
+  position.homogeneous = shape.most_per_host() == shape.fewest_per_host();
+  return position;
+}
+
+}  // namespace
+
+Runtime::Runtime(RuntimeOptions options) : observer_(options.observer) {}
+
+Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
+  std::unique_ptr<Runtime> runtime(new Runtime(options));
+  HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
+  HORO_TRY(runtime->open(options));
+  return runtime;
+}
+
+Status Runtime::open(RuntimeOptions& options) {
+  HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
+  position_ = position_of(engine_->world().shape(), rank());
+  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  HORO_TRY(open_set(0, everybody));
+  for (std::vector<int>& ranks : options.process_sets) {
+    std::sort(ranks.begin(), ranks.end());
+    HORO_TRY(check_ranks(ranks));
+    HORO_TRY(open_set(free_number(), ranks));
+  }
+  HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
+  return {};
+}
+
+Runtime::~Runtime() { shutdown(); }
+
+Status Runtime::open_set(int number, const std::vector<int>& ranks) {
+  Known known{ranks, nullptr};
+  if (std::binary_search(ranks.begin(), ranks.end(), rank())) {
+    std::shared_ptr<group::Group> group = engine_->world_handle();
+    if (number != 0) {
+      HORO_ASSIGN(group, engine_->create_group(ranks));
+    }
+    const auto special = [this](const Unit& unit, const Handle& handle) {
+      unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
+    };
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, group, negotiation_, special, observer_));
+  }
+  std::lock_guard lock(mutex_);
+  sets_[number] = std::move(known);
+  return {};
+}
+
+Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
+  std::lock_guard lock(mutex_);
+  if (ended_) return stopped();
+  auto found = sets_.find(set);
+  if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
+  if (found->second.set == nullptr) {
+    return Status(Code::kInvalidArgument,
+                  text("rank ", rank(), " is not in process set ", set, " (", ranks_text(found->second.ranks), ")"));
+  }
+  return found->second.set;
+}
+
+Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
+  for (Call& call : calls) {
+    if (call.tensor.kind != Kind::kBroadcast) continue;
+    const std::vector<int>& ranks = where->ranks();
+    auto root = std::find(ranks.begin(), ranks.end(), call.tensor.root);
+    if (root == ranks.end()) {
+      return Status(Code::kInvalidArgument,
+                    text("broadcast of tensor '", call.tensor.name, "': root rank ", call.tensor.root,
+                         " is not in process set ", set, " (", ranks_text(ranks), ")"));
+    }
+    call.tensor.root = static_cast<int32_t>(root - ranks.begin());
+  }
+  HORO_TRY(check_calls(calls, where->size(), where->member()));
+  auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback));
+  HORO_TRY(where->submit(submission));
+  engine_->bell().ring();
+  return submission;
+}
+
+Result<Handle> Runtime::join(int set) {
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
+  auto joining = std::make_shared<Submission>(std::vector<Call>{}, nullptr);
+  HORO_TRY(where->join(joining));
+  engine_->bell().ring();
+  return joining;
+}
+
+Status Runtime::wait(int set, const Handle& handle, Deadline deadline) {
+  if (handle->done()) return handle->status();
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
+  where->count_waiter(1);
+  if (!drive_until(*handle, deadline)) {
+    engine_->bell().ring();  // Whoever drives must hear that somebody waits.
+    handle->wait(deadline);
+  }
+  where->count_waiter(-1);
+  if (!handle->done()) return {Code::kTimeout, "the operation is still under way"};
+  return handle->status();
+}
+
+// False when another caller does it. The loop's own thread drives only for moments, and is waited for.
+bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
+  if (caller_drives_.exchange(true, std::memory_order_acquire)) return false;
+  Deadline next = Deadline::never();
+  {
+    std::lock_guard role(role_);
+    while (!submission.done() && !deadline.expired()) {
+      const uint32_t seen = engine_->bell().look();
+      next = drive(true);
+      if (submission.done()) break;
+      engine_->bell().wait(seen, next.earlier(deadline), true);
+    }
+  }
+  caller_drives_.store(false, std::memory_order_release);
+  // The loop's thread sleeps until something rings: it must hear what is left to do at a certain time.
+  if (!next.is_never() || others_wait()) engine_->bell().ring();
+  return true;
+}
+
+Deadline Runtime::drive(bool may_spin) {
+  std::vector<std::shared_ptr<ProcessSet>> sets;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [number, known] : sets_) {
+      if (known.set) sets.push_back(known.set);
+    }
+  }
+  const Time now = Clock::now();
+  Deadline next = Deadline::never();
+  // With one set only: waiting inside an operation of one could otherwise hold up another that a peer waits in.
+  const bool here = sets.size() == 1;
+  for (const std::shared_ptr<ProcessSet>& set : sets) {
+    set->drive(now, here, may_spin);
+    next = next.earlier(set->next(now));
+  }
+  return next;
+}
+
+bool Runtime::others_wait() const {
+  std::lock_guard lock(mutex_);
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [](const auto& known) { return known.second.set && known.second.set->pending() > 0; });
+}
+
+void Runtime::loop(const std::stop_token& stop) {
+  std::stop_callback wake(stop, [this] { engine_->bell().ring(); });
+  while (!stop.stop_requested()) {
+    const uint32_t seen = engine_->bell().look();
+    Deadline next = Deadline::never();
+    if (!caller_drives_.load(std::memory_order_acquire)) {
+      std::lock_guard role(role_);
+      next = drive(false);
+    }
+    engine_->bell().wait(seen, next, false);
+  }
+}
+
+Status Runtime::check_ranks(const std::vector<int>& ranks) const {
+  if (ranks.empty()) return {Code::kInvalidArgument, "a process set needs one rank at least"};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size()) {
+      return {Code::kInvalidArgument, text("a process set with rank ", ranks[i], "; there are ", size(), " ranks")};
+    }
+    if (i > 0 && ranks[i] == ranks[i - 1]) {
+      return {Code::kInvalidArgument, text("a process set with rank ", ranks[i], " twice")};
+    }
+  }
+  std::lock_guard lock(mutex_);
+  for (const auto& [number, known] : sets_) {
+    if (known.ranks != ranks) continue;
+    return {Code::kInvalidArgument, text("process set ", number, " already has ", ranks_text(ranks))};
+  }
+  return {};
+}
+
+int Runtime::free_number() const {
+  std::lock_guard lock(mutex_);
+  int number = 1;
+  while (sets_.contains(number)) ++number;
+  return number;
+}
+
+Result<int64_t> Runtime::run_special(Tensor tensor) {
+  HORO_ASSIGN(Handle handle, submit(0, {Call{std::move(tensor), nullptr, nullptr, nullptr, {}}}));
+  HORO_TRY(wait(0, handle));
+  return handle->answer();
+}
+
+Result<int> Runtime::add_set(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  HORO_TRY(check_ranks(ranks));
+  Tensor tensor;
+  tensor.name = "horo.process_set.add";
+  tensor.kind = Kind::kAddSet;
+  tensor.shape.assign(ranks.begin(), ranks.end());
+  HORO_ASSIGN(int64_t number, run_special(std::move(tensor)));
+  return static_cast<int>(number);
+}
+
+Status Runtime::remove_set(int set) {
+  if (set == 0) return {Code::kInvalidArgument, "the set of all ranks cannot be removed"};
+  HORO_TRY(set_ranks(set).status());
+  Tensor tensor;
+  tensor.name = "horo.process_set.remove";
+  tensor.kind = Kind::kRemoveSet;
+  tensor.root = set;
+  return run_special(std::move(tensor)).status();
+}
+
+// On the executor of the set of all ranks, at the same place of its order everywhere.
+void Runtime::begin_set(const Unit& unit, const Handle& handle) {
+  const std::vector<int64_t>& shape = unit.tensors.front().shape;
+  const int number = free_number();
+  const Status status = open_set(number, {shape.begin(), shape.end()});
+  engine_->bell().ring();
+  if (handle) handle->finish(status, number);
+}
+
+void Runtime::end_set(const Unit& unit, const Handle& handle) {
+  Known known;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto found = sets_.find(unit.tensors.front().root); found != sets_.end()) {
+      known = std::move(found->second);
+      sets_.erase(found);
+    }
+  }
+  if (known.set) {
+    known.set->end(Status(Code::kStopped, text("process set ", unit.tensors.front().root, " was removed")));
+  }
+  if (handle) handle->finish({});
+}
+
+std::vector<int> Runtime::set_numbers() const {
+  std::lock_guard lock(mutex_);
+  std::vector<int> numbers;
+  for (const auto& [number, known] : sets_) numbers.push_back(number);
+  return numbers;
+}
+
+Result<std::vector<int>> Runtime::set_ranks(int set) const {
+  std::lock_guard lock(mutex_);
+  auto found = sets_.find(set);
+  if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
+  return found->second.ranks;
+}
+
+void Runtime::shutdown() {
+  std::map<int, Known> sets;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    sets = sets_;
+  }
+  if (!engine_) return;
+  loop_ = Thread();
+  std::lock_guard role(role_);
+  for (auto& [number, known] : sets) {
+    if (known.set) known.set->close(stopped());
+  }
+  engine_->shutdown();
+  std::lock_guard lock(mutex_);
+  sets_.clear();
+}
+
+}  // namespace horo::engine

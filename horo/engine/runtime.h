@@ -1,0 +1,102 @@
+// Everything a front end needs: named tensors go in from any thread and in any order, and come out reduced.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "horo/base/status.h"
+#include "horo/base/thread.h"
+#include "horo/engine/process_set.h"
+#include "horo/engine/submission.h"
+#include "horo/group/engine.h"
+
+namespace horo::engine {
+
+struct RuntimeOptions {
+  group::EngineOptions engine;
+  /// Ranks of process sets that exist from the start, the same on all ranks; they get the numbers 1, 2, ...
+  std::vector<std::vector<int>> process_sets;
+  Observer* observer = nullptr;
+};
+
+/// Where this rank is among the hosts.
+struct Position {
+  int local_rank = 0, local_size = 1;
+  int cross_rank = 0, cross_size = 1;  ///< Among the ranks with the same local rank, one per host.
+  bool homogeneous = true;             ///< All hosts have equally many ranks.
+};
+
+/// Thread-safe.
+///
+/// One thread, the loop, drives all process sets: it takes what is handed in, exchanges small messages with the other
+/// ranks, and hands batches to the sets' executors. It sleeps when there is nothing to do. A thread that waits for a
+/// result drives the loop itself meanwhile, so that a small operation needs no change of threads.
+class Runtime {
+ public:
+  static Result<std::unique_ptr<Runtime>> start(RuntimeOptions options);
+  ~Runtime();
+
+  int rank() const { return engine_->rank(); }
+  int size() const { return engine_->size(); }
+  const Position& position() const { return position_; }
+  group::Engine& engine() { return *engine_; }
+
+  /// Hands calls in to a process set; several are a group. The call itself fails, and hands nothing in, for what is
+  /// wrong with the calls: an unknown set, one that this rank is not in, a name that is in use, impossible arguments.
+  /// The root of a broadcast is a rank of the job.
+  Result<Handle> submit(int set, std::vector<Call> calls, Submission::Callback callback = {});
+  /// This rank has no more data. Answered, with the last rank that joined, when all ranks have.
+  Result<Handle> join(int set = 0);
+  /// Waits for a submission of `set`; kTimeout if it is not done by then (it goes on).
+  Status wait(int set, const Handle& handle, Deadline deadline = Deadline::never());
+
+  // Process sets. Called by all ranks of the job, in the same order with regard to each other.
+  Result<int> add_set(std::vector<int> ranks);
+  Status remove_set(int set);
+  std::vector<int> set_numbers() const;
+  Result<std::vector<int>> set_ranks(int set) const;
+
+  /// Everything under way ends with kStopped. Idempotent.
+  void shutdown();
+
+ private:
+  struct Known {
+    std::vector<int> ranks;
+    std::shared_ptr<ProcessSet> set;  ///< Null where this rank is not in it.
+  };
+
+  explicit Runtime(RuntimeOptions options);
+  Status open(RuntimeOptions& options);
+  Status open_set(int number, const std::vector<int>& ranks);
+  Result<std::shared_ptr<ProcessSet>> find(int set) const;
+  Status check_ranks(const std::vector<int>& ranks) const;
+  void begin_set(const Unit& unit, const Handle& handle);
+  void end_set(const Unit& unit, const Handle& handle);
+  Result<int64_t> run_special(Tensor tensor);
+  int free_number() const;
+  bool drive_until(const Submission& submission, Deadline deadline);
+  bool others_wait() const;
+  /// Under the role; returns when to come again.
+  Deadline drive(bool may_spin);
+  void loop(const std::stop_token& stop);
+
+  Observer* const observer_;
+  NegotiationOptions negotiation_;
+  std::unique_ptr<group::Engine> engine_;
+  Position position_;
+  std::mutex role_;                         ///< Held by whoever drives the loop.
+  std::atomic<bool> caller_drives_{false};  ///< Then the loop's own thread leaves it alone.
+  mutable std::mutex mutex_;
+  std::map<int, Known> sets_;
+  bool ended_ = false;
+  Thread loop_;
+};
+
+}  // namespace horo::engine

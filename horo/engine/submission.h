@@ -1,0 +1,85 @@
+// What one rank handed in: tensors with their memory, and the handle that tells when they are done.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/base/deadline.h"
+#include "horo/base/status.h"
+#include "horo/engine/tensor.h"
+
+namespace horo::engine {
+
+/// Where a result of unknown size goes: called on a thread of the engine with the shape; returns the memory.
+using Allocate = std::function<Result<std::byte*>(const std::vector<int64_t>& shape)>;
+
+/// A tensor with this rank's memory.
+struct Call {
+  Tensor tensor;
+  const std::byte* input = nullptr;
+  /// May be the input. Null: the engine allocates the result, or asks `allocate` to.
+  std::byte* output = nullptr;
+  Allocate allocate;
+  /// Alltoall: rows for every member; empty: equal shares.
+  std::vector<uint64_t> splits;
+};
+
+/// Says what is wrong with the memory and the splits of calls.
+Status check_calls(const std::vector<Call>& calls, int members, int member);
+
+/// What came out of one call.
+struct TensorResult {
+  std::vector<int64_t> shape;
+  std::byte* memory = nullptr;
+  std::shared_ptr<std::byte> owner;       ///< Set when the engine allocated the memory.
+  std::vector<uint64_t> received_splits;  ///< Alltoall.
+};
+
+/// Thread-safe. The memory of the calls must stay valid until it is done.
+class Submission {
+ public:
+  /// Called once, on a thread of the engine; may hand in more, must not wait.
+  using Callback = std::function<void(const Submission&)>;
+
+  Submission(std::vector<Call> calls, Callback callback);
+
+  const Unit& unit() const { return unit_; }
+  std::vector<Call>& calls() { return calls_; }
+  TensorResult& result(size_t index) { return results_[index]; }
+  const TensorResult& result(size_t index) const { return results_[index]; }
+  size_t size() const { return calls_.size(); }
+  Time handed_in() const { return handed_in_; }
+
+  bool done() const;
+  /// Of a submission that is done.
+  const Status& status() const { return status_; }
+  /// A number that goes with the outcome: the last rank that joined, the number of a new process set.
+  int64_t answer() const { return answer_; }
+  void finish(const Status& status, int64_t answer = 0);
+  /// False at the deadline.
+  bool wait(Deadline deadline) const;
+
+ private:
+  std::vector<Call> calls_;
+  Unit unit_;
+  std::vector<TensorResult> results_;
+  Callback callback_;
+  const Time handed_in_ = Clock::now();
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool done_ = false;
+  Status status_;
+  int64_t answer_ = 0;
+};
+
+using Handle = std::shared_ptr<Submission>;
+
+}  // namespace horo::engine
