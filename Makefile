@@ -60,7 +60,10 @@ test: build .venv/.installed  ## Build and run all tests
 	@.venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 
 test-all: build .venv/.installed  ## The long forms of the tests, sanitizers and fuzzers too
-	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
+	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),5000) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),1000000) \
+	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),10000) .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
 	@$(MAKE) --no-print-directory sanitize fuzz lint-all
 
 demo: release  ## Train a small network on several ranks of this machine
@@ -80,12 +83,14 @@ lint-all: build/dev/build.ninja $(STAMPS)/lint  ## The same with clang-tidy over
 format: $(STAMPS)/lint  ## Rewrite the sources as the formatters want them
 	@tools/lint.sh --fix
 
+# Instrumented programs are several times slower: fewer kills, strings and starts, unless the environment says how many.
 sanitize: asan tsan  ## Run the C++ tests under ASan+UBSan and under TSan
 
 asan tsan: $(STAMPS)/sanitize
 	@[ -f build/$@/build.ninja ] || cmake --preset $@
 	@cmake --build --preset $@ --parallel $(JOBS)
-	@python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
+	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),40) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),5000) \
+	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),50) python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
 
 fuzz: $(STAMPS)/sanitize  ## Run every fuzzer for 20 s (SECONDS_EACH=n)
 	@cmake --preset fuzz -DCMAKE_C_COMPILER=$(CLANG) -DCMAKE_CXX_COMPILER=$(CLANGXX) >/dev/null

@@ -2,7 +2,8 @@
 # Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench or python.
 #
 # Debian and Ubuntu packages are installed when this runs as root or with passwordless sudo, only those that are missing.
-# Otherwise it says which are missing and how to get them. "python" makes the virtual environment .venv.
+# Otherwise it says which are missing and how to get them; SKIP_PACKAGES=1 believes that they are there. "python" makes
+# the virtual environment .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,6 +51,7 @@ missing_of() {
 }
 
 install_packages() {
+  [ -z "${SKIP_PACKAGES:-}" ] || return 0
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     say "this is not Debian or Ubuntu; make sure that you have the equivalents of: $*"
     return 0
@@ -61,7 +63,9 @@ install_packages() {
     local needed=0
     for package in "${missing[@]}"; do is_optional "$package" || needed=1; done
     say "missing packages: ${missing[*]}"
-    say "install them with: sudo apt-get update && sudo apt-get install ${missing[*]}"
+    say "only root can install them, and this user is not root and has no sudo without a password"
+    say "let somebody who may run: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+    say "if you have all of them from elsewhere, set SKIP_PACKAGES=1"
     if [ $needed = 1 ]; then exit 1; fi
     say "going on without them: only optional parts need them"
     return 0
