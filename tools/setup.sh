@@ -18,10 +18,6 @@ optional_packages=" ccache iproute2 shellcheck libgloo-dev libopenmpi-dev openmp
 
 say() { printf 'setup: %s\n' "$*"; }
 
-is_installed() {
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
-}
-
 has_candidate() {
   [ -n "$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)' || true)" ]
 }
@@ -44,9 +40,13 @@ as_root() {
 can_install() { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 
 missing_of() {
-  local package
+  local package installed
+  installed=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | tr '\n' ' ')"
   for package in "$@"; do
-    is_installed "$package" || is_installed "${package%-14}" || echo "$package"
+    case "$installed" in
+      *" $package "* | *" ${package%-14} "*) ;;
+      *) echo "$package" ;;
+    esac
   done | sort -u
 }
 
@@ -71,7 +71,7 @@ install_packages() {
     return 0
   fi
   say "installing ${missing[*]}"
-  as_root apt-get update -qq || say "apt-get update failed; trying with the lists that are here"
+  as_root apt-get update -qq -o DPkg::Lock::Timeout=300 || say "apt-get update failed; trying with the lists that are here"
   for package in "${missing[@]}"; do
     name=$(available_name "$package")
     if [ -n "$name" ]; then
@@ -86,7 +86,8 @@ install_packages() {
     fi
   done
   [ ${#names[@]} -eq 0 ] ||
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}" >/dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      -o DPkg::Lock::Timeout=300 "${names[@]}" >/dev/null
 }
 
 # The formatter's output differs between versions, so exactly 14 is used: from the distribution, or from PyPI.
@@ -97,9 +98,11 @@ ensure_formatter() {
 
 ensure_venv() {
   local stamp=.venv/.ready
+  # A folder that was kept for another machine may lack its Python.
+  .venv/bin/python -c '' 2>/dev/null || rm -rf .venv
   if [ -f $stamp ] && [ $stamp -nt python/requirements.txt ]; then return 0; fi
   say "making the virtual environment .venv"
-  [ -x .venv/bin/python ] || python3 -m venv .venv
+  [ -d .venv ] || python3 -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements.txt
   touch $stamp
 }
