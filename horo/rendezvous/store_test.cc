@@ -240,6 +240,24 @@ TEST(TcpStore, SaysWhereNobodyListens) {
   EXPECT_NE(store.status().message().find(address.to_string()), std::string::npos) << store.status();
 }
 
+TEST(TcpStore, IsFoundAtWhicheverOfSeveralAddressesAnswers) {
+  TcpStoreOptions options{"job", random_key(), nullptr};
+  auto server = TcpStoreServer::start(net::Address::loopback(), options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const net::Address free = (*TcpStoreServer::start(net::Address::loopback(), options))->address();
+  const net::Address also_free = *net::Address::parse(text("[::1]:", free.port()));
+  const std::vector<net::Address> addresses = {also_free, free, (*server)->address()};
+  auto store = TcpStore::connect(addresses, options, soon());
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_TRUE((*store)->set("found", {}, soon()).ok());
+
+  auto none = TcpStore::connect(std::span(addresses).first(2), options, Deadline::after(std::chrono::milliseconds(50)));
+  EXPECT_EQ(none.status().code(), Code::kTimeout);
+  for (const net::Address& tried : {free, also_free}) {
+    EXPECT_NE(none.status().message().find(tried.to_string()), std::string::npos) << none.status();
+  }
+}
+
 TEST(TcpStore, ListensBeyondThisMachineOnlyWithAKey) {
   TcpStoreOptions options{"job", std::make_shared<const net::Key>(*net::Key::none()), nullptr};
   auto server = TcpStoreServer::start(*net::Address::parse("0.0.0.0:0"), options);
