@@ -16,6 +16,7 @@
 
 #include "horo/base/log.h"
 #include "horo/base/thread.h"
+#include "horo/group/arrivals.h"
 #include "horo/group/group.h"
 #include "horo/group/link.h"
 #include "horo/net/listener.h"
@@ -68,13 +69,16 @@ class Control : public GroupHost {
   /// Meets the other members at the first of them. Fails when one of them is lost.
   Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, bool shares_memory, uint64_t area,
                                     Deadline deadline);
-  /// A stream that rank `from` attached for a group.
-  Result<net::Socket> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
+  /// A stream that rank `from` attached for a group that was agreed on.
+  Result<net::AttachedStream> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
+  /// The group needs no more of them.
+  void close_streams(uint64_t group);
   void add_group(const std::shared_ptr<Group>& group);
   /// `release` is called, on the control thread, when no other member uses the group any more either.
   void remove_group(const Group& group, std::function<void()> release);
 
   // From any thread:
+  Status admit_stream(const net::AttachRequest& about) const;
   const Link* link(int rank) const;  ///< Stays valid; only memory and keys may be used by other threads.
   void note_waiting(int rank, Time since);
   void found_dead(int rank);    ///< Its process is certainly gone.
@@ -159,7 +163,7 @@ class Control : public GroupHost {
   std::vector<std::function<void()>> tasks_;
   std::map<int, std::unique_ptr<Link>> links_;  ///< Links are added once and stay until the end.
   std::map<std::vector<int>, std::vector<GroupTerms>> terms_;
-  std::map<std::tuple<uint64_t, int, uint32_t>, net::Socket> streams_;
+  Arrivals arrivals_;
   std::vector<rendezvous::Loss> losses_;
   std::vector<int> members_;
   std::optional<std::string> fenced_;

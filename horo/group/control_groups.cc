@@ -121,19 +121,27 @@ void Control::on_ready(std::span<const std::byte> payload) {
   for (size_t i = 0; i < ranks.size(); ++i) terms.areas.push_back(reader.u64());
   if (Status status = reader.finish(); !status.ok()) return log_.error(status);
   std::lock_guard lock(mutex_);
+  if (!terms.shares_memory) {
+    for (const Status& refused : arrivals_.expect(terms.id, terms.epoch, ranks)) log_.warning(refused.message());
+  }
   terms_[std::move(ranks)].push_back(std::move(terms));
   changed_.notify_all();
 }
 
-Result<net::Socket> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
+Status Control::admit_stream(const net::AttachRequest& about) const {
+  std::lock_guard lock(mutex_);
+  return arrivals_.admit(about);
+}
+
+void Control::close_streams(uint64_t group) {
+  std::lock_guard lock(mutex_);
+  arrivals_.close(group);
+}
+
+Result<net::AttachedStream> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto key = std::tuple(group, from, stream);
   while (true) {
-    if (auto found = streams_.find(key); found != streams_.end()) {
-      net::Socket socket = std::move(found->second);
-      streams_.erase(found);
-      return socket;
-    }
+    if (auto taken = arrivals_.take(group, from, stream)) return std::move(*taken);
     if (broken_) return *broken_;
     for (const rendezvous::Loss& loss : losses_) {
       if (loss.rank == from) {

@@ -33,6 +33,10 @@ void Control::tick(Time now) {
   if (auto at = membership_.next_tick(); at && *at <= now) step(input::Tick{});
   update_waits(now);
   if (auto at = suspicion_.next_tick(); at && *at <= now) watch(rendezvous::watch::Tick{});
+  {
+    std::lock_guard lock(mutex_);
+    arrivals_.expire(now);
+  }
   std::vector<int> faded;
   for (const auto& [rank, limit] : fading_) {
     if (limit <= now) faded.push_back(rank);

@@ -70,6 +70,7 @@ Status Engine::join() {
   self_.rank = options_.rank;
   self_.job = options_.job;
   self_.memory = memory_.get();
+  self_.encrypt = config.get(kEncrypt);
   HORO_ASSIGN(self_.tls, net::Tls::create());
   self_.key = options_.key;
   if (!self_.key) {

@@ -14,6 +14,7 @@
 #include "horo/group/memory.h"
 #include "horo/net/key.h"
 #include "horo/rendezvous/store.h"
+#include "horo/transport/tcp/link.h"
 
 namespace horo::group {
 
@@ -75,6 +76,8 @@ class Engine {
                                                    std::span<std::byte> area, transport::Watcher& watcher);
   Result<std::unique_ptr<Plane>> make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
                                                  transport::Watcher& watcher, Deadline deadline);
+  Result<std::vector<std::vector<transport::tcp::Wire>>> connect_streams(const std::vector<int>& ranks,
+                                                                         const GroupTerms& terms, Deadline deadline);
   std::unique_ptr<transport::Watcher> make_watcher(const std::vector<int>& ranks, bool shares_memory);
   Result<std::shared_ptr<Group>> add_group(uint64_t id, const std::vector<int>& ranks, std::unique_ptr<Plane> plane,
                                            std::unique_ptr<transport::Watcher> watcher, Holding holding);

@@ -49,6 +49,7 @@ Status Engine::open_listeners(std::vector<net::Listener>& listeners, PeerAddress
     if (identity.purpose == net::Purpose::kControl && identity.connector < static_cast<net::Member>(size)) return {};
     return {Code::kInvalidArgument, text(net::member_text(identity.connector), " is no rank of this job of ", size)};
   };
+  listener_options.admit_stream = [this](const net::AttachRequest& about) { return control_->admit_stream(about); };
   HORO_ASSIGN(net::Address at, address_to_listen_at(options_.config, options_.key != nullptr));
   HORO_ASSIGN(net::Listener tcp, net::Listener::open(at, self_.tls, self_.key, listener_options));
   mine.tcp = tcp.address();

@@ -112,36 +112,48 @@ Result<std::unique_ptr<Plane>> Engine::make_direct_plane(const std::vector<int>&
 }
 
 // The higher rank of a pair opens its streams.
-Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                       transport::Watcher& watcher, Deadline deadline) {
-  const Config& config = options_.config;
-  const auto streams = static_cast<uint32_t>(config.get(kStreams));
-  std::vector<std::vector<net::Socket>> sockets(ranks.size());
-  transport::tcp::Seat seat{
-      .size = static_cast<int>(ranks.size()), .epoch = terms.epoch, .group = static_cast<uint32_t>(terms.id)};
+Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(const std::vector<int>& ranks,
+                                                                               const GroupTerms& terms,
+                                                                               Deadline deadline) {
+  const auto streams = static_cast<uint32_t>(options_.config.get(kStreams));
+  std::vector<std::vector<transport::tcp::Wire>> wires(ranks.size());
   for (size_t member = 0; member < ranks.size(); ++member) {
     const int rank = ranks[member];
-    if (rank == options_.rank) seat.rank = static_cast<int>(member);
     for (uint32_t stream = 0; rank != options_.rank && stream < streams; ++stream) {
       if (rank < options_.rank) {
-        const PeerAddress& peer = peers_[static_cast<size_t>(rank)];
+        const Link& link = *control_->link(rank);
         net::AttachRequest about;
+        about.protection = link.protection;
         about.epoch = terms.epoch;
         about.group = static_cast<uint32_t>(terms.id);
         about.stream = stream;
-        HORO_ASSIGN(auto attached, net::attach(peer.tcp, *control_->link(rank)->outgoing, about, deadline));
-        sockets[member].push_back(std::move(attached.socket));
+        HORO_ASSIGN(auto attached, net::attach(peers_[static_cast<size_t>(rank)].tcp, *link.outgoing, about, deadline));
+        wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       } else {
-        HORO_ASSIGN(net::Socket socket, control_->take_stream(terms.id, rank, stream, deadline));
-        sockets[member].push_back(std::move(socket));
+        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
+        wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       }
     }
   }
+  return wires;
+}
+
+Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                       transport::Watcher& watcher, Deadline deadline) {
+  const Config& config = options_.config;
+  auto wires = connect_streams(ranks, terms, deadline);
+  control_->close_streams(terms.id);
+  if (!wires.ok()) return wires.status();
+  const transport::tcp::Seat seat{
+      .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), options_.rank) - ranks.begin()),
+      .size = static_cast<int>(ranks.size()),
+      .epoch = terms.epoch,
+      .group = static_cast<uint32_t>(terms.id)};
   transport::tcp::MeshOptions mesh_options;
   mesh_options.checksum = config.get(kChecksum);
   mesh_options.policy = wait_policy();
   mesh_options.watcher = &watcher;
-  HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(sockets), mesh_options));
+  HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(*wires), mesh_options));
   collective::Shape shape = shape_of(ranks);
   HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(config.get(kAlgorithm)));
   Chooser chooser = [shape, table = table_, forced](const collective::Operation& operation) {

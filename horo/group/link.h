@@ -42,7 +42,8 @@ struct PeerMemory {
 struct Link {
   int rank = -1;
   net::Channel channel;
-  std::optional<PeerMemory> memory;  ///< Set when memory is shared.
+  net::Protection protection = net::Protection::kChecksum;  ///< Of data streams that this rank opens to the peer.
+  std::optional<PeerMemory> memory;                         ///< Set when memory is shared.
   std::unique_ptr<net::AttachKeys> outgoing;
   std::unique_ptr<net::AttachKeys> incoming;
   bool said_goodbye = false;
@@ -65,6 +66,7 @@ struct Self {
   std::shared_ptr<const net::Tls> tls;
   std::shared_ptr<const net::Key> key;
   Memory* memory = nullptr;  ///< Null: this rank shares no memory.
+  bool encrypt = false;      ///< HORO_ENCRYPT: data streams are.
 
   net::ChannelOptions channel_options() const;
 };
