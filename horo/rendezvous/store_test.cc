@@ -53,6 +53,16 @@ class StoreTest : public testing::TestWithParam<bool> {
   std::unique_ptr<Place> place_;
 };
 
+TEST(TcpStoreWithoutAKey, IsAnErrorOfTheCall) {
+  const TcpStoreOptions keyless{"job", nullptr, nullptr};
+  const Status served = TcpStoreServer::start(net::Address::loopback(), keyless).status();
+  EXPECT_EQ(served.code(), Code::kInvalidArgument) << served;
+  EXPECT_NE(served.message().find("Key::none()"), std::string::npos) << served;
+  const Status joined = TcpStore::connect(net::Address::loopback(), keyless, soon()).status();
+  EXPECT_EQ(joined.code(), Code::kInvalidArgument) << joined;
+  EXPECT_NE(joined.message().find("Key::none()"), std::string::npos) << joined;
+}
+
 TEST_P(StoreTest, KeepsValuesAndReplacesThem) {
   auto store = place_->open();
   ASSERT_TRUE(store->set("a", bytes_of("one"), soon()).ok());

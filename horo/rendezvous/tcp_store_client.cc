@@ -37,6 +37,10 @@ Result<net::Socket> connect_when_there(std::span<const net::Address> to, Deadlin
 
 Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::span<const net::Address> to, const TcpStoreOptions& options,
                                                     Deadline deadline) {
+  if (!options.key) {
+    return Status(Code::kInvalidArgument, text("joining the store at ", to.to_string(),
+                                               " needs a key; Key::none() is that of jobs without one"));
+  }
   HORO_ASSIGN(auto tls, net::Tls::create());
   HORO_ASSIGN(net::Socket socket, connect_when_there(to, deadline));
   // Ranks are claimed in the store, so that a second claimant can be told who the first is: here it has no rank yet.
