@@ -249,6 +249,15 @@ void Control::on_channel(Link& link) {
   link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
 }
 
+void Control::mark_forked() {
+  forked_.store(true, std::memory_order_relaxed);
+  if (options_.bell != nullptr) options_.bell->detach();
+}
+
+void Control::over_changed() {
+  if (options_.bell != nullptr) options_.bell->ring();
+}
+
 void Control::update_interest(Link& link) {
   if (link.watched == link.channel.interest()) return;
   link.watched = link.channel.interest();
@@ -296,7 +305,11 @@ void Control::on_message(Link& link, const net::Message& message) {
       return on_ready(message.payload);
     case ControlType::kLeaveGroup:
       departed_[header.group].insert(link.rank);
+      if (auto found = groups_.find(header.group); found != groups_.end()) found->second->member_left(link.rank);
       return release_groups();
+    case ControlType::kLetters:
+    case ControlType::kLettersTaken:
+      return on_letters(link.rank, message);
     case ControlType::kDescriptors:
       break;
   }

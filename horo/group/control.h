@@ -28,6 +28,8 @@
 
 namespace horo::group {
 
+class Mailbox;
+
 /// What the members of a new group must know of each other.
 struct GroupTerms {
   uint64_t id = 0;
@@ -52,6 +54,7 @@ class Control : public GroupHost {
     int size = 1;
     Duration timeout = std::chrono::seconds(30);
     Duration freeze_timeout = std::chrono::seconds(10);
+    Bell* bell = nullptr;  ///< Rung when something has changed that a loop may wait for. Outlives the control thread.
   };
 
   Control(Options options, Log& log);
@@ -77,6 +80,14 @@ class Control : public GroupHost {
   /// `release` is called, on the control thread, when no other member uses the group any more either.
   void remove_group(const Group& group, std::function<void()> release);
 
+  // Letters between members that share no memory, from any thread. The mailbox gets those of a group.
+  void add_mailbox(uint64_t group, std::shared_ptr<Mailbox> mailbox);
+  void remove_mailbox(uint64_t group, const Mailbox& mailbox);
+  void send_letters(uint64_t group, int rank, uint64_t offset, std::vector<std::byte> bytes);
+  void tell_taken(uint64_t group, int rank, uint64_t taken);
+  /// `release` is called, on the control thread, when no member uses the group any more; not when the engine ends.
+  void when_released(uint64_t group, std::function<void()> release);
+
   // From any thread:
   Status admit_stream(const net::AttachRequest& about) const;
   const Link* link(int rank) const;  ///< Stays valid; only memory and keys may be used by other threads.
@@ -86,7 +97,7 @@ class Control : public GroupHost {
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   /// Ranks of the installed view, once none of `gone` is among them, or at the deadline.
   std::vector<int> members_without(const std::vector<int>& gone, Deadline deadline);
-  void mark_forked() { forked_.store(true, std::memory_order_relaxed); }
+  void mark_forked();
 
   void report(uint64_t epoch, const rendezvous::Report& report) override;
   void settled(uint64_t epoch, uint64_t group) override;
@@ -94,6 +105,7 @@ class Control : public GroupHost {
   bool forked() const override { return forked_.load(std::memory_order_relaxed); }
   std::vector<rendezvous::Loss> losses() const override;
   std::optional<std::string> fenced() const override;
+  void over_changed() override;
 
  private:
   using Join = std::map<int, std::pair<bool, uint64_t>>;  ///< Who has come: shares memory, area.
@@ -127,6 +139,8 @@ class Control : public GroupHost {
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(std::span<const std::byte> payload);
   void release_groups();
+  void release_more(uint64_t group);
+  void on_letters(int rank, const net::Message& message);
   void update_interest(Link& link);
   Status add_link_here(Link link);
   void decided(const rendezvous::output::Decide& decide);
@@ -164,6 +178,8 @@ class Control : public GroupHost {
   std::map<int, std::unique_ptr<Link>> links_;  ///< Links are added once and stay until the end.
   std::map<std::vector<int>, std::vector<GroupTerms>> terms_;
   Arrivals arrivals_;
+  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
+  std::multimap<uint64_t, std::function<void()>> releases_;
   std::vector<rendezvous::Loss> losses_;
   std::vector<int> members_;
   std::optional<std::string> fenced_;

@@ -199,6 +199,7 @@ void Control::release_groups() {
       continue;
     }
     if (it->second.release) it->second.release();
+    release_more(it->first);
     departed_.erase(it->first);
     it = retired_.erase(it);
   }

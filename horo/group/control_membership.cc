@@ -48,6 +48,7 @@ void Control::lose(int rank, LossReason reason) {
   fading_.erase(rank);
   step(input::Lost{{rank, reason}});
   release_groups();
+  over_changed();  // It may have been killed when it was about to wake this rank's loop.
 }
 
 // A rank that leaves has completed its operations, but what it sent may still be on its way to those who have not. So

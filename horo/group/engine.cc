@@ -67,6 +67,7 @@ Status Engine::join() {
       log_.info("no shared memory here, ranks of this host use sockets: ", memory.status());
     }
   }
+  bell_ = memory_ ? std::make_unique<Bell>(memory_->header().bell) : std::make_unique<Bell>();
   self_.rank = options_.rank;
   self_.job = options_.job;
   self_.memory = memory_.get();
@@ -80,7 +81,8 @@ Status Engine::join() {
   control_ = std::make_unique<Control>(Control::Options{.self = self_,
                                                         .size = options_.size,
                                                         .timeout = config.get(kTimeout),
-                                                        .freeze_timeout = config.get(kFreezeTimeout)},
+                                                        .freeze_timeout = config.get(kFreezeTimeout),
+                                                        .bell = bell_.get()},
                                        log_);
   track_fork(*control_);
   PeerAddress mine;
@@ -89,6 +91,7 @@ Status Engine::join() {
   if (options_.size > 1) HORO_TRY(open_listeners(listeners, mine));
   HORO_TRY(control_->start(std::move(listeners)));
   HORO_TRY(meet_peers(mine));
+  watch_peers();
   std::vector<int> everybody(static_cast<size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
   HORO_ASSIGN(world_, create_group(everybody, timeout()));

@@ -9,6 +9,7 @@
 #include "horo/base/config.h"
 #include "horo/base/log.h"
 #include "horo/collective/table.h"
+#include "horo/group/bell.h"
 #include "horo/group/control.h"
 #include "horo/group/group.h"
 #include "horo/group/memory.h"
@@ -43,6 +44,8 @@ class Engine {
   /// Ranks of the current epoch. Where a group has just lost a member, waits until the survivors have agreed about it
   /// (at most HORO_TIMEOUT), so that all of them get the same answer after the same failure.
   std::vector<int> members();
+  /// Rings when a letter has come (Post), when a group is over, and when somebody on this rank rings it.
+  Bell& bell() { return *bell_; }
   Log& log() { return log_; }
   const Config& config() const { return options_.config; }
 
@@ -68,10 +71,12 @@ class Engine {
     std::optional<uint64_t> page;
   };
 
+  friend class Post;
   explicit Engine(EngineOptions options);
   Status join();
   Status open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine);
   Status meet_peers(const PeerAddress& mine);
+  void watch_peers();
   Result<std::unique_ptr<Plane>> make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
                                                    std::span<std::byte> area, transport::Watcher& watcher);
   Result<std::unique_ptr<Plane>> make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
@@ -91,6 +96,7 @@ class Engine {
   EngineOptions options_;
   Log log_;
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Bell> bell_;
   Self self_;
   std::vector<PeerAddress> peers_;  ///< By rank.
   std::vector<int> local_ranks_;

@@ -89,4 +89,18 @@ Status Engine::meet_peers(const PeerAddress& mine) {
   return control_->wait_for_links(deadline);
 }
 
+// Each rank watches the next few of its host: whoever dies is seen by somebody who sleeps, who tells the others.
+void Engine::watch_peers() {
+  bell_->set_policy(wait_policy());
+  std::vector<Bell::PeerLife> lives;
+  const auto self =
+      static_cast<size_t>(std::find(local_ranks_.begin(), local_ranks_.end(), options_.rank) - local_ranks_.begin());
+  for (size_t step = 1; step < local_ranks_.size(); ++step) {
+    const int rank = local_ranks_[(self + step) % local_ranks_.size()];
+    const Link* link = control_->link(rank);
+    if (link->memory) lives.push_back({&link->memory->header().life, rank});
+  }
+  bell_->watch(std::move(lives), [this](int rank) { control_->found_dead(rank); });
+}
+
 }  // namespace horo::group

@@ -23,12 +23,14 @@ enum class ControlType : uint8_t {
   kMembership = 2,   ///< rendezvous::Message
   kProbe = 3,        ///< "Does your progress thread run?"
   kProbeAnswer = 4,
-  kGoodbye = 5,      ///< The sender leaves in order.
-  kAbandon = 6,      ///< The sender gives up a group; the payload says why.
-  kServe = 7,        ///< A piece of a retained result, for a member that lacks it.
-  kJoinGroup = 8,    ///< To the first member of a new group.
-  kGroupReady = 9,   ///< From the first member, when all have joined.
-  kLeaveGroup = 10,  ///< The sender has ended a group and reads nothing of it any more.
+  kGoodbye = 5,        ///< The sender leaves in order.
+  kAbandon = 6,        ///< The sender gives up a group; the payload says why.
+  kServe = 7,          ///< A piece of a retained result, for a member that lacks it.
+  kJoinGroup = 8,      ///< To the first member of a new group.
+  kGroupReady = 9,     ///< From the first member, when all have joined.
+  kLeaveGroup = 10,    ///< The sender has ended a group and reads nothing of it any more.
+  kLetters = 11,       ///< Bytes of the stream of letters to this member of a group, from `offset` on.
+  kLettersTaken = 12,  ///< The sender has taken that stream up to `offset`.
 };
 
 /// What a peer on the same host has passed to us.
