@@ -38,8 +38,8 @@ Result<net::Socket> connect_when_there(std::span<const net::Address> to, Deadlin
 Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::span<const net::Address> to, const TcpStoreOptions& options,
                                                     Deadline deadline) {
   if (!options.key) {
-    return Status(Code::kInvalidArgument, text("joining the store at ", to.to_string(),
-                                               " needs a key; Key::none() is that of jobs without one"));
+    return Status(Code::kInvalidArgument,
+                  text("joining the store at ", names(to), " needs a key; Key::none() is that of jobs without one"));
   }
   HORO_ASSIGN(auto tls, net::Tls::create());
   HORO_ASSIGN(net::Socket socket, connect_when_there(to, deadline));
