@@ -28,15 +28,27 @@
 
 namespace horo::group {
 
+/// What a member brings to a new group.
+struct GroupOffer {
+  bool needs_wires = false;    ///< The group has members on other hosts. Equal for all members.
+  bool shares_memory = false;  ///< With all members on its host.
+  uint64_t area = 0;           ///< Its staging, in its segment.
+  uint64_t page = 0;           ///< The control page of its host, in its control region, if it is the first one there.
+  /// "HORO_X=value", of what must be set alike by all members.
+  std::vector<std::string> settings;
+};
+
 class Mailbox;
 
 /// What the members of a new group must know of each other.
 struct GroupTerms {
   uint64_t id = 0;
   uint64_t epoch = 0;  ///< Of the first member when it announced the group: equal for all, and in every data frame.
-  bool shares_memory = false;
-  uint64_t page = 0;            ///< Of the control page, in the control region of the first member.
-  std::vector<uint64_t> areas;  ///< Of each member's staging, in its segment.
+  bool needs_wires = false;
+  bool shares_memory = false;  ///< Every member does, with those on its host.
+  std::vector<uint64_t> areas;
+  std::vector<uint64_t> pages;
+  std::string refusal;  ///< Why there is no such group.
 };
 
 /// What a control frame is about, beyond its type.
@@ -70,8 +82,7 @@ class Control : public GroupHost {
   /// Until there is a link to every other rank.
   Status wait_for_links(Deadline deadline);
   /// Meets the other members at the first of them. Fails when one of them is lost.
-  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, bool shares_memory, uint64_t area,
-                                    Deadline deadline);
+  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline);
   /// A stream that rank `from` attached for a group that was agreed on.
   Result<net::AttachedStream> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
   /// The group needs no more of them.
@@ -108,7 +119,7 @@ class Control : public GroupHost {
   void over_changed() override;
 
  private:
-  using Join = std::map<int, std::pair<bool, uint64_t>>;  ///< Who has come: shares memory, area.
+  using Join = std::map<int, GroupOffer>;  ///< Who has come.
   struct Serving {
     uint64_t group, operation;
     int to;

@@ -130,10 +130,13 @@ void Engine::shutdown() {
 }
 
 void Engine::retire(Holding holding) {
-  control_->remove_group(*holding.group, [this, area = holding.area, page = holding.page] {
-    if (area != nullptr) memory_->free(area);
-    if (page) memory_->free_page(*page);
-  });
+  Holding memory{.area = holding.area, .page = holding.page};
+  control_->remove_group(*holding.group, [this, memory] { give_back(memory); });
+}
+
+void Engine::give_back(const Holding& holding) {
+  if (holding.area != nullptr) memory_->free(holding.area);
+  if (holding.page) memory_->free_page(*holding.page);
 }
 
 Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
@@ -165,25 +168,26 @@ Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& rank
     const uint64_t id = (uint64_t{static_cast<uint32_t>(options_.rank)} << 16 | 0xFFFF) ^ ++solo_groups_;
     return add_group(id, ranks, std::make_unique<SoloPlane>(), nullptr, {});
   }
-  const bool shares = memory_ != nullptr && std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-                        return rank == options_.rank || control_->link(rank)->memory.has_value();
-                      });
-  std::span<std::byte> area;
-  if (shares) {
-    HORO_ASSIGN(area, memory_->take_area(staging_bytes()));
+  return create_group_of_several(ranks, deadline);
+}
+
+Result<std::shared_ptr<Group>> Engine::create_group_of_several(const std::vector<int>& ranks, Deadline deadline) {
+  const collective::Shape shape = shape_of(ranks);
+  GroupOffer offer{.needs_wires = shape.hosts().size() > 1, .settings = common_settings()};
+  Holding holding;
+  if (shape.most_per_host() > 1 && memory_ != nullptr) {
+    if (Status offered = offer_memory(ranks, offer, holding); !offered.ok()) {
+      log_.info("a group of ", ranks_text(ranks), " uses sockets: ", offered);
+    }
   }
-  auto terms = control_->agree_on_group(ranks, shares, shares ? memory_->offset(area.data()) : 0, deadline);
+  auto terms = control_->agree_on_group(ranks, offer, deadline);
   if (!terms.ok()) {
-    if (shares) memory_->free(area.data());
+    give_back(holding);
     return terms.status();
   }
-  auto watcher = make_watcher(ranks, terms->shares_memory);
-  auto plane = terms->shares_memory ? make_direct_plane(ranks, *terms, area, *watcher)
-                                    : make_mesh_plane(ranks, *terms, *watcher, timeout().earlier(deadline));
-  if (!plane.ok()) return plane.status();
-  Holding holding;
-  if (shares) holding.area = area.data();
-  if (terms->shares_memory && ranks.front() == options_.rank) holding.page = terms->page;
+  auto watcher = make_watcher(ranks, terms->shares_memory && !terms->needs_wires);
+  auto plane = make_plane(ranks, *terms, holding.area, *watcher, timeout().earlier(deadline));
+  if (!plane.ok()) return plane.status();  // What it took stays taken: others may have begun to use it.
   return add_group(terms->id, ranks, std::move(*plane), std::move(watcher), holding);
 }
 
