@@ -12,26 +12,28 @@ export CCACHE_NOHASHDIR ?= 1
 export CCACHE_MAXSIZE ?= 2G
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-STAMPS := .cache/stamps
 CMAKE_FILES := CMakeLists.txt CMakePresets.json $(wildcard cmake/*) tests/CMakeLists.txt bench/CMakeLists.txt
 WHEEL_FILES := $(shell find horo cli plugins python cmake -type f -not -name '*_test.cc' 2>/dev/null) \
                CMakeLists.txt pyproject.toml
 CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
 CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
 
-.PHONY: help setup configure build release test test-all test-python demo bench lint lint-all format tidy sanitize asan \
-        tsan fuzz docs clean
+.PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python configure build release test test-all \
+        test-python demo bench lint lint-all format sanitize asan tsan fuzz docs clean
+# The recipes use all cores themselves, and two set-ups at once would meet in the package database.
+.NOTPARALLEL:
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMPS)/%: tools/setup.sh python/requirements.txt
-	@tools/setup.sh $*
-	@mkdir -p $(STAMPS) && touch $@
+# Looked at every time, which takes a tenth of a second: a kept cache says nothing about the machine it is kept for.
+setup-build setup-lint setup-sanitize setup-bench setup-python:
+	@tools/setup.sh $(@:setup-%=%)
 
-setup: $(STAMPS)/build $(STAMPS)/lint $(STAMPS)/python  ## Install what build, test and lint need
+setup:  ## Install what build, test and lint need
+	@tools/setup.sh build lint python
 
-build/dev/build.ninja: $(CMAKE_FILES) | $(STAMPS)/build
+build/dev/build.ninja: $(CMAKE_FILES) | setup-build
 	@cmake --preset dev
 	@touch $@
 
@@ -40,13 +42,13 @@ configure: build/dev/build.ninja  ## Configure the dev preset
 build: build/dev/build.ninja  ## Build everything with tests (build/dev)
 	@cmake --build --preset dev --parallel $(JOBS)
 
-release: $(STAMPS)/build  ## Build what is measured and shipped (build/release)
+release: setup-build  ## Build what is measured and shipped (build/release)
 	@[ -f build/release/build.ninja ] || cmake --preset release
 	@cmake --build --preset release --parallel $(JOBS)
 
 # The wheel is built with the compiler and flags of the dev preset: its objects come from the compiler cache, which
 # tells compilers apart by name.
-.venv/.installed: $(WHEEL_FILES) | $(STAMPS)/python
+.venv/.installed: $(WHEEL_FILES) | setup-python
 	@CC="$${CC:-cc}" CXX="$${CXX:-c++}" .venv/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation --no-deps --force-reinstall -C cmake.build-type=RelWithDebInfo \
 	  -C "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" -C cmake.define.HORO_WERROR=ON \
@@ -60,34 +62,39 @@ test: build .venv/.installed  ## Build and run all tests
 	@.venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 
 test-all: build .venv/.installed  ## The long forms of the tests, sanitizers and fuzzers too
-	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
+	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),5000) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),1000000) \
+	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),10000) .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
 	@$(MAKE) --no-print-directory sanitize fuzz lint-all
 
 demo: release  ## Train a small network on several ranks of this machine
 	@tools/demo.sh build/release
 
-bench: $(STAMPS)/bench  ## Measure horo and the installed peers (build/release)
+bench: setup-bench  ## Measure horo and the installed peers (build/release)
 	@cmake --preset release -DHORO_BENCH=ON >/dev/null
 	@cmake --build --preset release --parallel $(JOBS)
 	@tools/bench.sh build/release
 
-lint: build/dev/build.ninja $(STAMPS)/lint  ## Format, layers, links, ruff, shellcheck
+lint: build/dev/build.ninja setup-lint  ## Format, layers, links, ruff, shellcheck
 	@tools/lint.sh
 
-lint-all: build/dev/build.ninja $(STAMPS)/lint  ## The same with clang-tidy over every file
+lint-all: build/dev/build.ninja setup-lint  ## The same with clang-tidy over every file
 	@tools/lint.sh --tidy-seconds inf
 
-format: $(STAMPS)/lint  ## Rewrite the sources as the formatters want them
+format: setup-lint  ## Rewrite the sources as the formatters want them
 	@tools/lint.sh --fix
 
+# Instrumented programs are several times slower: fewer kills, strings and starts, unless the environment says how many.
 sanitize: asan tsan  ## Run the C++ tests under ASan+UBSan and under TSan
 
-asan tsan: $(STAMPS)/sanitize
+asan tsan: setup-sanitize
 	@[ -f build/$@/build.ninja ] || cmake --preset $@
 	@cmake --build --preset $@ --parallel $(JOBS)
-	@python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
+	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),40) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),5000) \
+	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),50) python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
 
-fuzz: $(STAMPS)/sanitize  ## Run every fuzzer for 20 s (SECONDS_EACH=n)
+fuzz: setup-sanitize  ## Run every fuzzer for 20 s (SECONDS_EACH=n)
 	@cmake --preset fuzz -DCMAKE_C_COMPILER=$(CLANG) -DCMAKE_CXX_COMPILER=$(CLANGXX) >/dev/null
 	@cmake --build --preset fuzz --parallel $(JOBS)
 	@tools/fuzz.sh build/fuzz $(or $(SECONDS_EACH),20)

@@ -64,8 +64,8 @@ std::vector<double> measure(tcp::Mesh& mesh, uint64_t& number, size_t bytes, boo
   return seconds;
 }
 
-void run_rank(int rank, std::vector<net::Socket> sockets, const Setting& setting, size_t most) {
-  std::vector<std::vector<net::Socket>> streams(2);
+void run_rank(int rank, std::vector<tcp::Wire> sockets, const Setting& setting, size_t most) {
+  std::vector<std::vector<tcp::Wire>> streams(2);
   streams[static_cast<size_t>(1 - rank)] = std::move(sockets);
   tcp::MeshOptions options;
   options.checksum = setting.checksum;
@@ -84,7 +84,7 @@ void run_rank(int rank, std::vector<net::Socket> sockets, const Setting& setting
 }
 
 void run(const Setting& setting, size_t most) {
-  std::vector<net::Socket> ours, theirs;
+  std::vector<tcp::Wire> ours, theirs;
   for (size_t i = 0; i < setting.streams; ++i) {
     auto [one, other] = connect(setting.unix_sockets);
     ours.push_back(std::move(one));

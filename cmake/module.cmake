@@ -59,7 +59,8 @@ function(horo_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES})
 endfunction()
 
-# horo_test(NAME SOURCES files... LIBRARIES targets...): the GoogleTest program horo_NAME_test, run by ctest as NAME.
+# horo_test(NAME [TIMEOUT seconds] SOURCES files... LIBRARIES targets...): the GoogleTest program horo_NAME_test, run by
+# ctest as NAME.
 #
 # Most of the time of compiling a test goes into GoogleTest's headers and into optimising code that runs once, so all
 # tests share precompiled headers and are optimised lightly. The library under test is not affected.
@@ -82,5 +83,9 @@ function(horo_test name)
     target_precompile_headers(${program} REUSE_FROM horo_test_headers)
   endif()
   add_test(NAME ${name} COMMAND ${program})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  math(EXPR seconds "${ARG_TIMEOUT} * ${HORO_TEST_PATIENCE}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
 endfunction()

@@ -19,6 +19,7 @@ option(HORO_PYTHON "Build the Python extension (needs nanobind)" OFF)
 option(HORO_WERROR "Treat warnings as errors" OFF)
 option(HORO_LTO "Optimise across files when linking" OFF)
 option(HORO_STATIC_OPENSSL "Link OpenSSL statically where its archives can go into a shared library" OFF)
+set(HORO_TEST_PATIENCE 1 CACHE STRING "How many times the usual limit of time tests may take (sanitizers, long forms)")
 set(HORO_SANITIZE "" CACHE STRING "Sanitizers for everything, for example address,undefined or thread")
 
 set(HORO_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual

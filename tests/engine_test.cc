@@ -66,14 +66,14 @@ TEST(Engine, RanksOfOneHostReduceThroughSharedMemory) {
   }
 }
 
-TEST(Engine, RanksOfDifferentHostsReduceThroughSockets) {
+TEST(Engine, RanksOfDifferentHostsReduceThroughSharedMemoryAndSockets) {
   JobOptions options{.ranks = 4};
   options.per_rank = [](int rank) {
     return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", rank < 2 ? "a" : "b"},
                                                            {"HORO_INTERFACE", "127.0.0.1"}};
   };
   auto job = Job::start(options, [](group::Engine& engine) {
-    if (engine.world().transport_name() != "tcp") return 2;
+    if (engine.world().transport_name() != "shm+tcp") return 2;
     for (uint64_t count : {1, 100, 5000, 300000}) {
       if (reduce_and_check(engine.world(), {0, 1, 2, 3}, engine.rank(), count) != 0) return 1;
     }

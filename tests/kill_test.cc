@@ -29,24 +29,31 @@ const char* name(Transport transport) {
   return transport == Transport::kShm ? "shm" : transport == Transport::kTcp ? "tcp" : "mixed";
 }
 
+/// What the group must have run over.
+const char* transport_of(Transport transport) { return transport == Transport::kMixed ? "shm+tcp" : name(transport); }
+
 struct Kill {
   uint64_t seed = 0;
   Transport transport = Transport::kShm;
   int victim = 0;
-  bool children = false;  ///< Each rank has a forked and a spawned child alive.
+  const char* hosts = "aaaa";  ///< Of each rank.
+  bool children = false;       ///< Each rank has a forked and a spawned child alive.
   std::chrono::microseconds after{};
 
   explicit Kill(uint64_t with_seed) : seed(with_seed) {
     std::seed_seq words{seed, seed >> 32};
     std::mt19937_64 random(words);
     const uint64_t kind = random() % 8;
-    transport = kind < 4 ? Transport::kShm : kind < 7 ? Transport::kTcp : Transport::kMixed;
+    transport = kind < 3 ? Transport::kShm : kind < 5 ? Transport::kTcp : Transport::kMixed;
+    if (test_count("HORO_TEST_MIXED", 0) > 0) transport = Transport::kMixed;
     victim = static_cast<int>(random() % kRanks);
     children = random() % 3 == 0;
     after = std::chrono::microseconds(random() % 15'000);
+    constexpr const char* kMixtures[] = {"aabb", "aaab", "abbc", "abab"};
+    if (transport == Transport::kMixed) hosts = kMixtures[random() % std::size(kMixtures)];
   }
   std::string to_string() const {
-    return text("HORO_TEST_SEED=", seed, " HORO_TEST_KILLS=1 (", name(transport), ", victim ", victim,
+    return text("HORO_TEST_SEED=", seed, " HORO_TEST_KILLS=1 (", name(transport), " ", hosts, ", victim ", victim,
                 children ? ", with children" : "", ", after ", after.count(), " us)");
   }
 };
@@ -107,7 +114,7 @@ int go_on(group::Engine& engine, const Kill& kill, uint64_t turn) {
 int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) {
   close(hold[1]);
   group::Group& world = engine.world();
-  if (world.transport_name() != (kill.transport == Transport::kShm ? "shm" : "tcp")) {
+  if (world.transport_name() != transport_of(kill.transport)) {
     return complain(text("unexpected transport ", world.transport_name()));
   }
   if (kill.children) {
@@ -120,6 +127,10 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
     const Time now = Clock::now();
     if (status.ok()) {
       if (auto wrong = call.wrong_result(); !wrong.empty()) return complain(wrong);
+      const bool sums = call.operation().kind == collective::Kind::kAllreduce;
+      if (sums && kill.transport == Transport::kMixed && world.algorithm_name() != "hierarchy+direct") {
+        return complain(text("an allreduce over hosts ran as ", world.algorithm_name()));
+      }
       continue;
     }
     if (auto changed = call.changed_input(); !changed.empty()) return complain(changed);
@@ -192,8 +203,8 @@ std::string kill_one(const Kill& kill, Times& times) {
   JobOptions options{.ranks = kRanks, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
   if (kill.transport == Transport::kTcp) options.environment["HORO_TRANSPORT"] = "tcp";
   if (kill.transport == Transport::kMixed) {
-    options.per_rank = [](int rank) {
-      return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", rank < 2 ? "a" : "b"}};
+    options.per_rank = [&kill](int rank) {
+      return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", std::string(1, kill.hosts[rank])}};
     };
   }
   int hold[2];

@@ -77,7 +77,7 @@ TEST(Namespaces, OfOneMachineAreDifferentHosts) {
   TwoHosts hosts;
   if (!hosts.made()) GTEST_SKIP() << "network namespaces cannot be made here (needs root and the ip program)";
   auto job = Job::start(on_two_hosts(hosts), [](group::Engine& engine) {
-    if (engine.world().transport_name() != "tcp") return 3;
+    if (engine.world().transport_name() != "shm+tcp") return 3;
     if (engine.local_ranks().size() != 2) return 4;
     auto near = engine.create_group(engine.local_ranks(), Deadline::after_seconds(10));
     if (!near.ok()) return 5;

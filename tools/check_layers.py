@@ -216,7 +216,8 @@ RULES: list[Callable[[Source], Iterator[Violation]]] = [
 
 
 def files_of(root: Path) -> Iterator[Path]:
-    yield from (path for path in root.iterdir() if path.is_file())
+    # In a working tree that shares its repository, .git is a file too.
+    yield from (path for path in root.iterdir() if path.is_file() and path.name != ".git")
     for folder in TOP_FOLDERS:
         yield from (path for path in sorted((root / folder).rglob("*")) if path.is_file())
 

@@ -9,7 +9,7 @@ if [ ! -x "$examples/train" ]; then
   exit 1
 fi
 cores=$(nproc)
-ranks=$((cores < 2 ? 2 : cores))
+ranks=$((cores < 2 ? 2 : cores > 8 ? 8 : cores))
 
 echo "One network, $ranks processes on the $cores cores of this machine. All train together: each computes the gradient of"
 echo "its share of every batch, horo averages the gradients. Before and after, rank 0 trains alone, to compare (12 s in all)."

@@ -2,7 +2,8 @@
 # Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench or python.
 #
 # Debian and Ubuntu packages are installed when this runs as root or with passwordless sudo, only those that are missing.
-# Otherwise it says which are missing and how to get them. "python" makes the virtual environment .venv.
+# Otherwise it says which are missing and how to get them; SKIP_PACKAGES=1 believes that they are there. "python" makes
+# the virtual environment .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,10 +17,6 @@ python_packages=("${build_packages[@]}" python3 python3-venv python3-dev)
 optional_packages=" ccache iproute2 shellcheck libgloo-dev libopenmpi-dev openmpi-bin "
 
 say() { printf 'setup: %s\n' "$*"; }
-
-is_installed() {
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true)" = installed ]
-}
 
 has_candidate() {
   [ -n "$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^  Candidate: //p' | grep -v '(none)' || true)" ]
@@ -43,13 +40,18 @@ as_root() {
 can_install() { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
 
 missing_of() {
-  local package
+  local package installed
+  installed=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | tr '\n' ' ')"
   for package in "$@"; do
-    is_installed "$package" || is_installed "${package%-14}" || echo "$package"
+    case "$installed" in
+      *" $package "* | *" ${package%-14} "*) ;;
+      *) echo "$package" ;;
+    esac
   done | sort -u
 }
 
 install_packages() {
+  [ -z "${SKIP_PACKAGES:-}" ] || return 0
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     say "this is not Debian or Ubuntu; make sure that you have the equivalents of: $*"
     return 0
@@ -61,13 +63,15 @@ install_packages() {
     local needed=0
     for package in "${missing[@]}"; do is_optional "$package" || needed=1; done
     say "missing packages: ${missing[*]}"
-    say "install them with: sudo apt-get update && sudo apt-get install ${missing[*]}"
+    say "only root can install them, and this user is not root and has no sudo without a password"
+    say "let somebody who may run: apt-get update && apt-get install --no-install-recommends ${missing[*]}"
+    say "if you have all of them from elsewhere, set SKIP_PACKAGES=1"
     if [ $needed = 1 ]; then exit 1; fi
     say "going on without them: only optional parts need them"
     return 0
   fi
   say "installing ${missing[*]}"
-  as_root apt-get update -qq || say "apt-get update failed; trying with the lists that are here"
+  as_root apt-get update -qq -o DPkg::Lock::Timeout=300 || say "apt-get update failed; trying with the lists that are here"
   for package in "${missing[@]}"; do
     name=$(available_name "$package")
     if [ -n "$name" ]; then
@@ -82,7 +86,8 @@ install_packages() {
     fi
   done
   [ ${#names[@]} -eq 0 ] ||
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}" >/dev/null
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+      -o DPkg::Lock::Timeout=300 "${names[@]}" >/dev/null
 }
 
 # The formatter's output differs between versions, so exactly 14 is used: from the distribution, or from PyPI.
@@ -93,9 +98,11 @@ ensure_formatter() {
 
 ensure_venv() {
   local stamp=.venv/.ready
+  # A folder that was kept for another machine may lack its Python.
+  .venv/bin/python -c '' 2>/dev/null || rm -rf .venv
   if [ -f $stamp ] && [ $stamp -nt python/requirements.txt ]; then return 0; fi
   say "making the virtual environment .venv"
-  [ -x .venv/bin/python ] || python3 -m venv .venv
+  [ -d .venv ] || python3 -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements.txt
   touch $stamp
 }

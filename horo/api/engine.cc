@@ -15,6 +15,7 @@ using horo::Deadline;
 using horo::Environment;
 using horo::Result;
 using horo::Status;
+using horo::api::is_absent;
 
 constexpr horo::KnobTable kTables[] = {horo::rendezvous::kKnobs, horo::group::kKnobs};
 
@@ -85,24 +86,36 @@ horo_status* horo_engine_start(const horo_engine_options* options, horo_engine**
 }
 
 void horo_engine_shutdown(horo_engine* engine) {
-  if (engine != nullptr) engine->engine->shutdown();
+  if (!is_absent(engine, "horo_engine_shutdown", "engine")) engine->engine->shutdown();
 }
 
 void horo_engine_destroy(horo_engine* engine) { delete engine; }
 
-int horo_engine_rank(const horo_engine* engine) { return engine->engine->rank(); }
-int horo_engine_size(const horo_engine* engine) { return engine->engine->size(); }
+int horo_engine_rank(const horo_engine* engine) {
+  return is_absent(engine, "horo_engine_rank", "engine") ? -1 : engine->engine->rank();
+}
+
+int horo_engine_size(const horo_engine* engine) {
+  return is_absent(engine, "horo_engine_size", "engine") ? -1 : engine->engine->size();
+}
 
 int horo_engine_local_rank(const horo_engine* engine) {
+  if (is_absent(engine, "horo_engine_local_rank", "engine")) return -1;
   const auto& ranks = engine->engine->local_ranks();
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), engine->engine->rank()) - ranks.begin());
 }
 
-int horo_engine_local_size(const horo_engine* engine) { return static_cast<int>(engine->engine->local_ranks().size()); }
+int horo_engine_local_size(const horo_engine* engine) {
+  if (is_absent(engine, "horo_engine_local_size", "engine")) return -1;
+  return static_cast<int>(engine->engine->local_ranks().size());
+}
 
-uint64_t horo_engine_epoch(const horo_engine* engine) { return engine->engine->epoch(); }
+uint64_t horo_engine_epoch(const horo_engine* engine) {
+  return is_absent(engine, "horo_engine_epoch", "engine") ? UINT64_MAX : engine->engine->epoch();
+}
 
 size_t horo_engine_members(const horo_engine* engine, int* ranks, size_t capacity) {
+  if (is_absent(engine, "horo_engine_members", "engine")) return 0;
   const std::vector<int> members = engine->engine->members();
   if (ranks != nullptr) std::copy_n(members.begin(), std::min(capacity, members.size()), ranks);
   return members.size();
@@ -118,7 +131,8 @@ horo_status* horo_buffer_allocate(horo_engine* engine, size_t bytes, void** memo
 }
 
 void horo_buffer_free(horo_engine* engine, void* memory) {
-  if (engine != nullptr && memory != nullptr) engine->engine->free(static_cast<std::byte*>(memory));
+  if (memory == nullptr || is_absent(engine, "horo_buffer_free", "engine")) return;
+  engine->engine->free(static_cast<std::byte*>(memory));
 }
 
 // Part of the interface from the start, so that programs already say what a registering fabric will need.

@@ -9,7 +9,9 @@ using horo::Code;
 using horo::Deadline;
 using horo::Result;
 using horo::Status;
+using horo::api::is_absent;
 using horo::collective::Operation;
+using horo::group::Request;
 
 const std::byte* as_bytes(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* as_bytes(void* memory) { return static_cast<std::byte*>(memory); }
@@ -54,6 +56,15 @@ Result<Operation> operation_of(const horo_group& group, const horo_operation& fr
   return operation;
 }
 
+Deadline waiting_for(double timeout) { return timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout); }
+
+horo_status* wait_for(horo_request* request, const char* function, double timeout, Request::OnSignal on_signal) {
+  return horo::api::guarded([&]() -> Status {
+    if (request == nullptr) return {Code::kInvalidArgument, horo::text(function, ": the request is null")};
+    return request->request->wait(waiting_for(timeout), on_signal);
+  });
+}
+
 horo_status* run_simple(horo_group* group, const horo_operation& operation, const void* input, void* output) {
   return horo_group_run(group, &operation, input, output);
 }
@@ -72,7 +83,9 @@ std::vector<uint64_t> equal_counts(const horo_group* group, uint64_t count) {
 
 }  // namespace
 
-horo_group* horo_engine_world(horo_engine* engine) { return &engine->world; }
+horo_group* horo_engine_world(horo_engine* engine) {
+  return is_absent(engine, "horo_engine_world", "engine") ? nullptr : &engine->world;
+}
 
 horo_status* horo_group_create(horo_engine* engine, const int* ranks, size_t count, horo_group** group) {
   return horo::api::guarded([&]() -> Status {
@@ -91,16 +104,48 @@ void horo_group_destroy(horo_group* group) {
   delete group;
 }
 
-int horo_group_rank(const horo_group* group) { return group->group->member(); }
-int horo_group_size(const horo_group* group) { return group->group->size(); }
-const char* horo_group_transport(const horo_group* group) { return group->group->transport_name().data(); }
-const char* horo_group_algorithm(const horo_group* group) { return group->group->algorithm_name().data(); }
+int horo_group_rank(const horo_group* group) {
+  return is_absent(group, "horo_group_rank", "group") ? -1 : group->group->member();
+}
+
+int horo_group_size(const horo_group* group) {
+  return is_absent(group, "horo_group_size", "group") ? -1 : group->group->size();
+}
+
+const char* horo_group_transport(const horo_group* group) {
+  return is_absent(group, "horo_group_transport", "group") ? "" : group->group->transport_name().data();
+}
+
+const char* horo_group_algorithm(const horo_group* group) {
+  return is_absent(group, "horo_group_algorithm", "group") ? "" : group->group->algorithm_name().data();
+}
 
 horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output) {
   return horo::api::guarded([&]() -> Status {
     HORO_ASSIGN(horo_operation all, complete(group, operation));
     HORO_ASSIGN(Operation what, operation_of(*group, all));
     return group->group->run(what, as_bytes(input), as_bytes(output), deadline_of(all));
+  });
+}
+
+// On the group's own thread, so that the operation goes on whatever the caller's thread does about its signal.
+horo_status* horo_group_run_interruptible(horo_group* group, const horo_operation* operation, const void* input,
+                                          void* output, horo_request** request) {
+  return horo::api::guarded([&]() -> Status {
+    if (request == nullptr) {
+      return {Code::kInvalidArgument,
+              "horo_group_run_interruptible: no place for the request that is left when a "
+              "signal arrives"};
+    }
+    *request = nullptr;
+    HORO_ASSIGN(horo_operation all, complete(group, operation));
+    HORO_ASSIGN(Operation what, operation_of(*group, all));
+    auto rest = std::make_unique<horo_request>();
+    HORO_ASSIGN(rest->request,
+                group->group->submit(std::move(what), as_bytes(input), as_bytes(output), deadline_of(all)));
+    Status status = rest->request->wait(Deadline::never(), Request::OnSignal::kReturn);
+    if (status.code() == Code::kInterrupted) *request = rest.release();
+    return status;
   });
 }
 
@@ -124,11 +169,17 @@ horo_status* horo_group_submit(horo_group* group, const horo_operation* operatio
   });
 }
 
-int horo_request_done(const horo_request* request) { return request->request->done() ? 1 : 0; }
+int horo_request_done(const horo_request* request) {
+  if (is_absent(request, "horo_request_done", "request")) return -1;
+  return request->request->done() ? 1 : 0;
+}
 
 horo_status* horo_request_wait(horo_request* request, double timeout) {
-  return horo::api::guarded(
-      [&] { return request->request->wait(timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout)); });
+  return wait_for(request, "horo_request_wait", timeout, Request::OnSignal::kGoOn);
+}
+
+horo_status* horo_request_wait_interruptible(horo_request* request, double timeout) {
+  return wait_for(request, "horo_request_wait_interruptible", timeout, Request::OnSignal::kReturn);
 }
 
 void horo_request_destroy(horo_request* request) { delete request; }

@@ -2,8 +2,9 @@
  *
  * Handles are opaque. Option structs begin with their own size (set it with the HORO_*_INIT macros), so that a program
  * keeps working with a newer library. Functions that can fail return a horo_status*: NULL is success, anything else
- * tells what happened and is freed by the caller with horo_status_free(). Everything is thread-safe unless it says
- * otherwise. In a forked child every call fails with HORO_FORKED.
+ * tells what happened and is freed by the caller with horo_status_free(). Functions that return a value answer a null
+ * handle with -1 (0 ranks, NULL or "" where that is the type) and leave their words to horo_last_error(). Everything is
+ * thread-safe unless it says otherwise. In a forked child every call fails with HORO_FORKED.
  *
  *   horo_engine* engine;
  *   horo_engine_options options = HORO_ENGINE_OPTIONS_INIT;         // rank, size, store, key: from HORO_* variables
@@ -61,6 +62,10 @@ uint64_t horo_status_operation(const horo_status* status);
 /* 0 when a failed in-place call may have overwritten the caller's memory. */
 int horo_status_contents_intact(const horo_status* status);
 void horo_status_free(horo_status* status);
+
+/* What was wrong with this thread's last call that returns no status and got a null handle: "invalid-argument:
+ * horo_engine_rank: the engine is null". Empty when there was none; lives until the next such call. */
+const char* horo_last_error(void);
 
 /* "horo 0.1.0"; "peer-lost". */
 const char* horo_version(void);
@@ -141,7 +146,8 @@ int horo_engine_size(const horo_engine* engine);
 /* This rank's place among the ranks of its host, and how many there are. */
 int horo_engine_local_rank(const horo_engine* engine);
 int horo_engine_local_size(const horo_engine* engine);
-/* Counts the changes of membership; and who is left. Writes up to `capacity` ranks, returns how many there are. */
+/* Counts the changes of membership (UINT64_MAX for a null engine); and who is left. Writes up to `capacity` ranks,
+ * returns how many there are. */
 uint64_t horo_engine_epoch(const horo_engine* engine);
 size_t horo_engine_members(const horo_engine* engine, int* ranks, size_t capacity);
 
@@ -230,6 +236,16 @@ horo_status* horo_group_submit(horo_group* group, const horo_operation* operatio
 int horo_request_done(const horo_request* request);
 /* Waits up to `timeout` seconds (negative: for ever) and returns the outcome; HORO_TIMEOUT when it is not done yet. */
 horo_status* horo_request_wait(horo_request* request, double timeout);
+
+/* For programs that answer signals between two calls, such as Ctrl-C in Python: the same waits, but they return
+ * HORO_INTERRUPTED once a signal handler has run on the calling thread, however it was installed (SA_RESTART or not).
+ * The operation is not touched by it: it goes on, its memory must stay valid, and its request is waited for again, or
+ * dropped. A handler that ran just before the wait began is not seen; who must not miss one waits with a timeout and
+ * looks for it in between. */
+horo_status* horo_request_wait_interruptible(horo_request* request, double timeout);
+/* As horo_group_run, on a thread of the library. Interrupted it leaves the rest in *request; otherwise that is NULL. */
+horo_status* horo_group_run_interruptible(horo_group* group, const horo_operation* operation, const void* input,
+                                          void* output, horo_request** request);
 /* The operation goes on if it is not done. */
 void horo_request_destroy(horo_request* request);
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -77,6 +78,8 @@ class Request {
   bool done() const { return horo_request_done(request_.get()) != 0; }
   /// Throws what the operation ended in. Negative: waits for ever.
   void wait(double timeout = -1) { check(horo_request_wait(request_.get(), timeout)); }
+  /// The same; throws HORO_INTERRUPTED after a signal, and can be called again then.
+  void wait_interruptible(double timeout = -1) { check(horo_request_wait_interruptible(request_.get(), timeout)); }
 
  private:
   std::unique_ptr<horo_request, void (*)(horo_request*)> request_;
@@ -96,6 +99,17 @@ class Group {
 
   void run(const horo_operation& operation, const void* input, void* output) {
     check(horo_group_run(get(), &operation, input, output));
+  }
+  /// Nothing when it is done; after a signal the rest of it, to be waited for.
+  std::optional<Request> run_interruptible(const horo_operation& operation, const void* input, void* output) {
+    horo_request* rest = nullptr;
+    horo_status* status = horo_group_run_interruptible(get(), &operation, input, output, &rest);
+    if (rest == nullptr) {
+      check(status);
+      return std::nullopt;
+    }
+    horo_status_free(status);
+    return Request(rest);
   }
   Request submit(const horo_operation& operation, const void* input, void* output) {
     horo_request* request = nullptr;

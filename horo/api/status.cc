@@ -2,9 +2,13 @@
 
 #include "horo/api/handles.h"
 #include "horo/base/dtype.h"
+#include "horo/base/text.h"
 #include "horo/transport/signature.h"
 
 namespace {
+
+// Of this thread's last call that could not return a status: the one place for what only such a call can leave behind.
+thread_local std::string last_error;
 
 // The C enumerations are the C++ ones; if one changes, the other must.
 static_assert(HORO_INTERNAL == static_cast<int>(horo::Code::kInternal));
@@ -20,6 +24,12 @@ horo_status* to_handle(Status status) {
   if (status.ok()) return nullptr;
   std::string words = status.to_string();
   return new horo_status{std::move(status), std::move(words)};
+}
+
+bool is_absent(const void* what, const char* function, const char* name) {
+  if (what != nullptr) return false;
+  last_error = text(code_name(Code::kInvalidArgument), ": ", function, ": the ", name, " is null");
+  return true;
 }
 
 }  // namespace horo::api
@@ -46,6 +56,8 @@ int horo_status_contents_intact(const horo_status* status) {
 }
 
 void horo_status_free(horo_status* status) { delete status; }
+
+const char* horo_last_error(void) { return last_error.c_str(); }
 
 const char* horo_version(void) { return "horo " HORO_VERSION_TEXT; }
 

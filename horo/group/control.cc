@@ -30,6 +30,7 @@ Control::Control(Options options, Log& log)
       log_(log),
       membership_({.rank = options_.self.rank, .size = options_.size, .flush_timeout = options_.timeout}),
       suspicion_(rendezvous::Suspicion::Options{.freeze_timeout = options_.freeze_timeout}),
+      arrivals_({.rank = options_.self.rank, .encrypt = options_.self.encrypt, .patience = options_.timeout}),
       members_(membership_.members()) {}
 
 Control::~Control() { stop(); }
@@ -123,7 +124,8 @@ Deadline Control::next_deadline() const {
   if (auto at = membership_.next_tick()) deadline = deadline.earlier(Deadline(*at));
   if (auto at = suspicion_.next_tick()) deadline = deadline.earlier(Deadline(*at));
   for (const auto& [rank, at] : fading_) deadline = deadline.earlier(Deadline(at));
-  return deadline;
+  std::lock_guard lock(mutex_);
+  return deadline.earlier(arrivals_.deadline());
 }
 
 void Control::run_tasks() {
@@ -169,9 +171,7 @@ void Control::on_listener(size_t index) {
   }
   while (auto stream = listener.take_stream()) {
     std::lock_guard lock(mutex_);
-    const auto key =
-        std::tuple(uint64_t{stream->about.group}, static_cast<int>(stream->about.connector), stream->about.stream);
-    streams_.insert_or_assign(key, std::move(stream->socket));
+    arrivals_.add(std::move(*stream), Clock::now());
     changed_.notify_all();
   }
 }
@@ -249,6 +249,15 @@ void Control::on_channel(Link& link) {
   link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
 }
 
+void Control::mark_forked() {
+  forked_.store(true, std::memory_order_relaxed);
+  if (options_.bell != nullptr) options_.bell->detach();
+}
+
+void Control::over_changed() {
+  if (options_.bell != nullptr) options_.bell->ring();
+}
+
 void Control::update_interest(Link& link) {
   if (link.watched == link.channel.interest()) return;
   link.watched = link.channel.interest();
@@ -296,7 +305,11 @@ void Control::on_message(Link& link, const net::Message& message) {
       return on_ready(message.payload);
     case ControlType::kLeaveGroup:
       departed_[header.group].insert(link.rank);
+      if (auto found = groups_.find(header.group); found != groups_.end()) found->second->member_left(link.rank);
       return release_groups();
+    case ControlType::kLetters:
+    case ControlType::kLettersTaken:
+      return on_letters(link.rank, message);
     case ControlType::kDescriptors:
       break;
   }

@@ -16,6 +16,7 @@
 
 #include "horo/base/log.h"
 #include "horo/base/thread.h"
+#include "horo/group/arrivals.h"
 #include "horo/group/group.h"
 #include "horo/group/link.h"
 #include "horo/net/listener.h"
@@ -27,13 +28,27 @@
 
 namespace horo::group {
 
+/// What a member brings to a new group.
+struct GroupOffer {
+  bool needs_wires = false;    ///< The group has members on other hosts. Equal for all members.
+  bool shares_memory = false;  ///< With all members on its host.
+  uint64_t area = 0;           ///< Its staging, in its segment.
+  uint64_t page = 0;           ///< The control page of its host, in its control region, if it is the first one there.
+  /// "HORO_X=value", of what must be set alike by all members.
+  std::vector<std::string> settings;
+};
+
+class Mailbox;
+
 /// What the members of a new group must know of each other.
 struct GroupTerms {
   uint64_t id = 0;
   uint64_t epoch = 0;  ///< Of the first member when it announced the group: equal for all, and in every data frame.
-  bool shares_memory = false;
-  uint64_t page = 0;            ///< Of the control page, in the control region of the first member.
-  std::vector<uint64_t> areas;  ///< Of each member's staging, in its segment.
+  bool needs_wires = false;
+  bool shares_memory = false;  ///< Every member does, with those on its host.
+  std::vector<uint64_t> areas;
+  std::vector<uint64_t> pages;
+  std::string refusal;  ///< Why there is no such group.
 };
 
 /// What a control frame is about, beyond its type.
@@ -51,6 +66,7 @@ class Control : public GroupHost {
     int size = 1;
     Duration timeout = std::chrono::seconds(30);
     Duration freeze_timeout = std::chrono::seconds(10);
+    Bell* bell = nullptr;  ///< Rung when something has changed that a loop may wait for. Outlives the control thread.
   };
 
   Control(Options options, Log& log);
@@ -66,15 +82,25 @@ class Control : public GroupHost {
   /// Until there is a link to every other rank.
   Status wait_for_links(Deadline deadline);
   /// Meets the other members at the first of them. Fails when one of them is lost.
-  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, bool shares_memory, uint64_t area,
-                                    Deadline deadline);
-  /// A stream that rank `from` attached for a group.
-  Result<net::Socket> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
+  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline);
+  /// A stream that rank `from` attached for a group that was agreed on.
+  Result<net::AttachedStream> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
+  /// The group needs no more of them.
+  void close_streams(uint64_t group);
   void add_group(const std::shared_ptr<Group>& group);
   /// `release` is called, on the control thread, when no other member uses the group any more either.
   void remove_group(const Group& group, std::function<void()> release);
 
+  // Letters between members that share no memory, from any thread. The mailbox gets those of a group.
+  void add_mailbox(uint64_t group, std::shared_ptr<Mailbox> mailbox);
+  void remove_mailbox(uint64_t group, const Mailbox& mailbox);
+  void send_letters(uint64_t group, int rank, uint64_t offset, std::vector<std::byte> bytes);
+  void tell_taken(uint64_t group, int rank, uint64_t taken);
+  /// `release` is called, on the control thread, when no member uses the group any more; not when the engine ends.
+  void when_released(uint64_t group, std::function<void()> release);
+
   // From any thread:
+  Status admit_stream(const net::AttachRequest& about) const;
   const Link* link(int rank) const;  ///< Stays valid; only memory and keys may be used by other threads.
   void note_waiting(int rank, Time since);
   void found_dead(int rank);    ///< Its process is certainly gone.
@@ -82,7 +108,7 @@ class Control : public GroupHost {
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   /// Ranks of the installed view, once none of `gone` is among them, or at the deadline.
   std::vector<int> members_without(const std::vector<int>& gone, Deadline deadline);
-  void mark_forked() { forked_.store(true, std::memory_order_relaxed); }
+  void mark_forked();
 
   void report(uint64_t epoch, const rendezvous::Report& report) override;
   void settled(uint64_t epoch, uint64_t group) override;
@@ -90,9 +116,10 @@ class Control : public GroupHost {
   bool forked() const override { return forked_.load(std::memory_order_relaxed); }
   std::vector<rendezvous::Loss> losses() const override;
   std::optional<std::string> fenced() const override;
+  void over_changed() override;
 
  private:
-  using Join = std::map<int, std::pair<bool, uint64_t>>;  ///< Who has come: shares memory, area.
+  using Join = std::map<int, GroupOffer>;  ///< Who has come.
   struct Serving {
     uint64_t group, operation;
     int to;
@@ -123,6 +150,8 @@ class Control : public GroupHost {
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(std::span<const std::byte> payload);
   void release_groups();
+  void release_more(uint64_t group);
+  void on_letters(int rank, const net::Message& message);
   void update_interest(Link& link);
   Status add_link_here(Link link);
   void decided(const rendezvous::output::Decide& decide);
@@ -159,7 +188,9 @@ class Control : public GroupHost {
   std::vector<std::function<void()>> tasks_;
   std::map<int, std::unique_ptr<Link>> links_;  ///< Links are added once and stay until the end.
   std::map<std::vector<int>, std::vector<GroupTerms>> terms_;
-  std::map<std::tuple<uint64_t, int, uint32_t>, net::Socket> streams_;
+  Arrivals arrivals_;
+  std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
+  std::multimap<uint64_t, std::function<void()>> releases_;
   std::vector<rendezvous::Loss> losses_;
   std::vector<int> members_;
   std::optional<std::string> fenced_;

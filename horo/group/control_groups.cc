@@ -15,6 +15,8 @@ namespace horo::group {
 namespace {
 
 constexpr size_t kMostRanks = 1 << 16;
+constexpr size_t kMostSettings = 16;
+constexpr size_t kMostSettingBytes = 1024;
 
 void write_ranks(net::Writer& writer, const std::vector<int>& ranks) {
   writer.count(ranks.size());
@@ -27,14 +29,46 @@ std::vector<int> read_ranks(net::Reader& reader) {
   return ranks;
 }
 
+void write_offer(net::Writer& writer, const GroupOffer& offer) {
+  writer.boolean(offer.needs_wires);
+  writer.boolean(offer.shares_memory);
+  writer.u64(offer.area);
+  writer.u64(offer.page);
+  writer.count(offer.settings.size());
+  for (const std::string& setting : offer.settings) writer.string(setting);
+}
+
+GroupOffer read_offer(net::Reader& reader) {
+  GroupOffer offer;
+  offer.needs_wires = reader.boolean();
+  offer.shares_memory = reader.boolean();
+  offer.area = reader.u64();
+  offer.page = reader.u64();
+  offer.settings.resize(reader.count(kMostSettings, 4));
+  for (std::string& setting : offer.settings) setting = reader.string(kMostSettingBytes);
+  return offer;
+}
+
+/// Empty when all members have set alike what must be.
+std::string difference(const std::map<int, GroupOffer>& join) {
+  const auto& [first_rank, first] = *join.begin();
+  for (const auto& [rank, offer] : join) {
+    if (offer.settings == first.settings) continue;
+    const auto [mine, theirs] =
+        std::mismatch(first.settings.begin(), first.settings.end(), offer.settings.begin(), offer.settings.end());
+    const bool both = mine != first.settings.end() && theirs != offer.settings.end();
+    return text("the ranks of a group are set up differently: rank ", first_rank, " has ", both ? *mine : "fewer knobs",
+                ", rank ", rank, " has ", both ? *theirs : "others", "; set it alike on all ranks");
+  }
+  return "";
+}
+
 }  // namespace
 
-Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, bool shares_memory, uint64_t area,
-                                           Deadline deadline) {
+Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline) {
   net::Writer join;
   write_ranks(join, ranks);
-  join.boolean(shares_memory);
-  join.u64(area);
+  write_offer(join, offer);
   HORO_TRY(join.status());
   post([this, first = ranks.front(), payload = join.take()] {
     if (first == options_.self.rank) return on_join(first, payload);
@@ -45,6 +79,7 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, bool s
     if (auto found = terms_.find(ranks); found != terms_.end() && !found->second.empty()) {
       GroupTerms terms = std::move(found->second.front());
       found->second.erase(found->second.begin());
+      if (!terms.refusal.empty()) return Status(Code::kMismatch, terms.refusal);
       return terms;
     }
     if (fenced_) return Status(Code::kEvicted, *fenced_);
@@ -68,8 +103,7 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, bool s
 void Control::on_join(int from, std::span<const std::byte> payload) {
   net::Reader reader(payload, "a request to join a group");
   const std::vector<int> ranks = read_ranks(reader);
-  const bool shares_memory = reader.boolean();
-  const uint64_t area = reader.u64();
+  GroupOffer offer = read_offer(reader);
   if (Status status = reader.finish(); !status.ok()) return log_.error("rank ", from, ": ", status);
   if (ranks.empty() || ranks.front() != options_.self.rank ||
       std::find(ranks.begin(), ranks.end(), from) == ranks.end()) {
@@ -79,7 +113,7 @@ void Control::on_join(int from, std::span<const std::byte> payload) {
   // A member that is ahead waits for its next turn.
   auto turn = std::find_if(waiting.begin(), waiting.end(), [&](const Join& join) { return join.count(from) == 0; });
   if (turn == waiting.end()) turn = waiting.emplace(waiting.end());
-  turn->emplace(from, std::pair(shares_memory, area));
+  turn->emplace(from, std::move(offer));
   if (waiting.front().size() < ranks.size()) return;
   const Join complete = std::move(waiting.front());
   waiting.erase(waiting.begin());
@@ -90,20 +124,17 @@ void Control::on_join(int from, std::span<const std::byte> payload) {
 void Control::announce(const std::vector<int>& ranks, const Join& join) {
   // Unique in the job: 16 bits of who made it and 16 bits of how many that was.
   const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
-  const bool shares_memory = std::all_of(join.begin(), join.end(), [](const auto& one) { return one.second.first; });
-  uint64_t page = 0;
-  if (shares_memory) {
-    auto taken = options_.self.memory->take_page(static_cast<int>(ranks.size()));
-    if (!taken.ok()) return log_.error("no control page for a new group: ", taken.status());
-    page = *taken;
-  }
+  const bool shares_memory =
+      std::all_of(join.begin(), join.end(), [](const auto& one) { return one.second.shares_memory; });
   net::Writer ready;
   write_ranks(ready, ranks);
   ready.u64(id);
   ready.u64(epoch());
+  ready.boolean(join.begin()->second.needs_wires);
   ready.boolean(shares_memory);
-  ready.u64(page);
-  for (int rank : ranks) ready.u64(join.at(rank).second);
+  for (int rank : ranks) ready.u64(join.at(rank).area);
+  for (int rank : ranks) ready.u64(join.at(rank).page);
+  ready.string(difference(join));
   for (int rank : ranks) {
     if (rank != options_.self.rank) send(rank, ControlType::kGroupReady, ready.data());
   }
@@ -116,24 +147,34 @@ void Control::on_ready(std::span<const std::byte> payload) {
   GroupTerms terms;
   terms.id = reader.u64();
   terms.epoch = reader.u64();
+  terms.needs_wires = reader.boolean();
   terms.shares_memory = reader.boolean();
-  terms.page = reader.u64();
   for (size_t i = 0; i < ranks.size(); ++i) terms.areas.push_back(reader.u64());
+  for (size_t i = 0; i < ranks.size(); ++i) terms.pages.push_back(reader.u64());
+  terms.refusal = reader.string(kMostSettingBytes * 4);
   if (Status status = reader.finish(); !status.ok()) return log_.error(status);
   std::lock_guard lock(mutex_);
+  if (terms.refusal.empty() && (terms.needs_wires || !terms.shares_memory)) {
+    for (const Status& refused : arrivals_.expect(terms.id, terms.epoch, ranks)) log_.warning(refused.message());
+  }
   terms_[std::move(ranks)].push_back(std::move(terms));
   changed_.notify_all();
 }
 
-Result<net::Socket> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
+Status Control::admit_stream(const net::AttachRequest& about) const {
+  std::lock_guard lock(mutex_);
+  return arrivals_.admit(about);
+}
+
+void Control::close_streams(uint64_t group) {
+  std::lock_guard lock(mutex_);
+  arrivals_.close(group);
+}
+
+Result<net::AttachedStream> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto key = std::tuple(group, from, stream);
   while (true) {
-    if (auto found = streams_.find(key); found != streams_.end()) {
-      net::Socket socket = std::move(found->second);
-      streams_.erase(found);
-      return socket;
-    }
+    if (auto taken = arrivals_.take(group, from, stream)) return std::move(*taken);
     if (broken_) return *broken_;
     for (const rendezvous::Loss& loss : losses_) {
       if (loss.rank == from) {
@@ -191,6 +232,7 @@ void Control::release_groups() {
       continue;
     }
     if (it->second.release) it->second.release();
+    release_more(it->first);
     departed_.erase(it->first);
     it = retired_.erase(it);
   }

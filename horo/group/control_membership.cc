@@ -33,6 +33,10 @@ void Control::tick(Time now) {
   if (auto at = membership_.next_tick(); at && *at <= now) step(input::Tick{});
   update_waits(now);
   if (auto at = suspicion_.next_tick(); at && *at <= now) watch(rendezvous::watch::Tick{});
+  {
+    std::lock_guard lock(mutex_);
+    arrivals_.expire(now);
+  }
   std::vector<int> faded;
   for (const auto& [rank, limit] : fading_) {
     if (limit <= now) faded.push_back(rank);
@@ -44,6 +48,7 @@ void Control::lose(int rank, LossReason reason) {
   fading_.erase(rank);
   step(input::Lost{{rank, reason}});
   release_groups();
+  over_changed();  // It may have been killed when it was about to wake this rank's loop.
 }
 
 // A rank that leaves has completed its operations, but what it sent may still be on its way to those who have not. So

@@ -67,9 +67,11 @@ Status Engine::join() {
       log_.info("no shared memory here, ranks of this host use sockets: ", memory.status());
     }
   }
+  bell_ = memory_ ? std::make_unique<Bell>(memory_->header().bell) : std::make_unique<Bell>();
   self_.rank = options_.rank;
   self_.job = options_.job;
   self_.memory = memory_.get();
+  self_.encrypt = config.get(kEncrypt);
   HORO_ASSIGN(self_.tls, net::Tls::create());
   self_.key = options_.key;
   if (!self_.key) {
@@ -79,7 +81,8 @@ Status Engine::join() {
   control_ = std::make_unique<Control>(Control::Options{.self = self_,
                                                         .size = options_.size,
                                                         .timeout = config.get(kTimeout),
-                                                        .freeze_timeout = config.get(kFreezeTimeout)},
+                                                        .freeze_timeout = config.get(kFreezeTimeout),
+                                                        .bell = bell_.get()},
                                        log_);
   track_fork(*control_);
   PeerAddress mine;
@@ -88,6 +91,7 @@ Status Engine::join() {
   if (options_.size > 1) HORO_TRY(open_listeners(listeners, mine));
   HORO_TRY(control_->start(std::move(listeners)));
   HORO_TRY(meet_peers(mine));
+  watch_peers();
   std::vector<int> everybody(static_cast<size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
   HORO_ASSIGN(world_, create_group(everybody, timeout()));
@@ -126,10 +130,13 @@ void Engine::shutdown() {
 }
 
 void Engine::retire(Holding holding) {
-  control_->remove_group(*holding.group, [this, area = holding.area, page = holding.page] {
-    if (area != nullptr) memory_->free(area);
-    if (page) memory_->free_page(*page);
-  });
+  Holding memory{.area = holding.area, .page = holding.page};
+  control_->remove_group(*holding.group, [this, memory] { give_back(memory); });
+}
+
+void Engine::give_back(const Holding& holding) {
+  if (holding.area != nullptr) memory_->free(holding.area);
+  if (holding.page) memory_->free_page(*holding.page);
 }
 
 Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
@@ -161,25 +168,26 @@ Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& rank
     const uint64_t id = (uint64_t{static_cast<uint32_t>(options_.rank)} << 16 | 0xFFFF) ^ ++solo_groups_;
     return add_group(id, ranks, std::make_unique<SoloPlane>(), nullptr, {});
   }
-  const bool shares = memory_ != nullptr && std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-                        return rank == options_.rank || control_->link(rank)->memory.has_value();
-                      });
-  std::span<std::byte> area;
-  if (shares) {
-    HORO_ASSIGN(area, memory_->take_area(staging_bytes()));
+  return create_group_of_several(ranks, deadline);
+}
+
+Result<std::shared_ptr<Group>> Engine::create_group_of_several(const std::vector<int>& ranks, Deadline deadline) {
+  const collective::Shape shape = shape_of(ranks);
+  GroupOffer offer{.needs_wires = shape.hosts().size() > 1, .settings = common_settings()};
+  Holding holding;
+  if (shape.most_per_host() > 1 && memory_ != nullptr) {
+    if (Status offered = offer_memory(ranks, offer, holding); !offered.ok()) {
+      log_.info("a group of ", ranks_text(ranks), " uses sockets: ", offered);
+    }
   }
-  auto terms = control_->agree_on_group(ranks, shares, shares ? memory_->offset(area.data()) : 0, deadline);
+  auto terms = control_->agree_on_group(ranks, offer, deadline);
   if (!terms.ok()) {
-    if (shares) memory_->free(area.data());
+    give_back(holding);
     return terms.status();
   }
-  auto watcher = make_watcher(ranks, terms->shares_memory);
-  auto plane = terms->shares_memory ? make_direct_plane(ranks, *terms, area, *watcher)
-                                    : make_mesh_plane(ranks, *terms, *watcher, timeout().earlier(deadline));
-  if (!plane.ok()) return plane.status();
-  Holding holding;
-  if (shares) holding.area = area.data();
-  if (terms->shares_memory && ranks.front() == options_.rank) holding.page = terms->page;
+  auto watcher = make_watcher(ranks, terms->shares_memory && !terms->needs_wires);
+  auto plane = make_plane(ranks, *terms, holding.area, *watcher, timeout().earlier(deadline));
+  if (!plane.ok()) return plane.status();  // What it took stays taken: others may have begun to use it.
   return add_group(terms->id, ranks, std::move(*plane), std::move(watcher), holding);
 }
 

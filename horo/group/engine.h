@@ -9,11 +9,14 @@
 #include "horo/base/config.h"
 #include "horo/base/log.h"
 #include "horo/collective/table.h"
+#include "horo/group/bell.h"
 #include "horo/group/control.h"
 #include "horo/group/group.h"
 #include "horo/group/memory.h"
+#include "horo/group/mesh_plane.h"
 #include "horo/net/key.h"
 #include "horo/rendezvous/store.h"
+#include "horo/transport/tcp/link.h"
 
 namespace horo::group {
 
@@ -42,6 +45,8 @@ class Engine {
   /// Ranks of the current epoch. Where a group has just lost a member, waits until the survivors have agreed about it
   /// (at most HORO_TIMEOUT), so that all of them get the same answer after the same failure.
   std::vector<int> members();
+  /// Rings when a letter has come (Post), when a group is over, and when somebody on this rank rings it.
+  Bell& bell() { return *bell_; }
   Log& log() { return log_; }
   const Config& config() const { return options_.config; }
 
@@ -67,27 +72,47 @@ class Engine {
     std::optional<uint64_t> page;
   };
 
+  friend class Post;
   explicit Engine(EngineOptions options);
   Status join();
   Status open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine);
   Status meet_peers(const PeerAddress& mine);
+  void watch_peers();
+  Result<std::shared_ptr<Group>> create_group_of_several(const std::vector<int>& ranks, Deadline deadline);
+  /// Takes staging, and the control page where this rank is the first of the group on its host.
+  Status offer_memory(const std::vector<int>& ranks, GroupOffer& offer, Holding& holding);
+  std::vector<std::string> common_settings() const;
+  Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
+                                            transport::Watcher& watcher, Deadline deadline);
+  Result<transport::Space> make_space(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
+                                      transport::Watcher& watcher);
   Result<std::unique_ptr<Plane>> make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                   std::span<std::byte> area, transport::Watcher& watcher);
-  Result<std::unique_ptr<Plane>> make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                 transport::Watcher& watcher, Deadline deadline);
+                                                   std::byte* area, transport::Watcher& watcher);
+  Result<std::unique_ptr<MeshPlane>> make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                     transport::Watcher& watcher, Deadline deadline);
+  Result<std::unique_ptr<Plane>> make_hierarchy_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                      std::byte* area, std::unique_ptr<MeshPlane> mesh);
+  Result<std::vector<std::vector<transport::tcp::Wire>>> connect_streams(const std::vector<int>& ranks,
+                                                                         const GroupTerms& terms, Deadline deadline);
   std::unique_ptr<transport::Watcher> make_watcher(const std::vector<int>& ranks, bool shares_memory);
   Result<std::shared_ptr<Group>> add_group(uint64_t id, const std::vector<int>& ranks, std::unique_ptr<Plane> plane,
                                            std::unique_ptr<transport::Watcher> watcher, Holding holding);
   void retire(Holding holding);
+  void give_back(const Holding& holding);
   collective::Shape shape_of(const std::vector<int>& ranks) const;
+  std::vector<int> on_this_host(const std::vector<int>& ranks) const;
   transport::WaitPolicy wait_policy() const;
   uint64_t staging_bytes() const;
+  /// Of the two slots behind the staging of a group that spans hosts.
+  uint64_t slot_bytes() const;
+  uint64_t area_bytes() const;
   Deadline timeout() const;
   static Status shutdown_status();
 
   EngineOptions options_;
   Log log_;
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<Bell> bell_;
   Self self_;
   std::vector<PeerAddress> peers_;  ///< By rank.
   std::vector<int> local_ranks_;

@@ -49,6 +49,7 @@ Status Engine::open_listeners(std::vector<net::Listener>& listeners, PeerAddress
     if (identity.purpose == net::Purpose::kControl && identity.connector < static_cast<net::Member>(size)) return {};
     return {Code::kInvalidArgument, text(net::member_text(identity.connector), " is no rank of this job of ", size)};
   };
+  listener_options.admit_stream = [this](const net::AttachRequest& about) { return control_->admit_stream(about); };
   HORO_ASSIGN(net::Address at, address_to_listen_at(options_.config, options_.key != nullptr));
   HORO_ASSIGN(net::Listener tcp, net::Listener::open(at, self_.tls, self_.key, listener_options));
   mine.tcp = tcp.address();
@@ -86,6 +87,20 @@ Status Engine::meet_peers(const PeerAddress& mine) {
     HORO_TRY(control_->add_link(std::move(link)));
   }
   return control_->wait_for_links(deadline);
+}
+
+// Each rank watches the next few of its host: whoever dies is seen by somebody who sleeps, who tells the others.
+void Engine::watch_peers() {
+  bell_->set_policy(wait_policy());
+  std::vector<Bell::PeerLife> lives;
+  const auto self =
+      static_cast<size_t>(std::find(local_ranks_.begin(), local_ranks_.end(), options_.rank) - local_ranks_.begin());
+  for (size_t step = 1; step < local_ranks_.size(); ++step) {
+    const int rank = local_ranks_[(self + step) % local_ranks_.size()];
+    const Link* link = control_->link(rank);
+    if (link->memory) lives.push_back({&link->memory->header().life, rank});
+  }
+  bell_->watch(std::move(lives), [this](int rank) { control_->found_dead(rank); });
 }
 
 }  // namespace horo::group

@@ -6,6 +6,7 @@
 #include "horo/collective/selector.h"
 #include "horo/group/direct_plane.h"
 #include "horo/group/engine.h"
+#include "horo/group/hierarchy_plane.h"
 #include "horo/group/knobs.h"
 #include "horo/group/mesh_plane.h"
 #include "horo/transport/tcp/mesh.h"
@@ -43,7 +44,47 @@ class GroupWatcher : public transport::Watcher {
 
 uint64_t Engine::staging_bytes() const {
   const collective::direct::Thresholds thresholds;
-  return options_.config.get(kStaging) + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
+  const uint64_t pages = (options_.config.get(kStaging) + 4095) / 4096;
+  return pages * 4096 + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
+}
+
+uint64_t Engine::slot_bytes() const { return options_.config.get(kStaging) / 2 / 4096 * 4096; }
+
+uint64_t Engine::area_bytes() const { return staging_bytes() + HostMemory::keep_bytes(slot_bytes()); }
+
+// Members that hold different values would choose different algorithms, cut differently or wait for streams that never
+// come: they are told when they make their group.
+std::vector<std::string> Engine::common_settings() const {
+  const Config& config = options_.config;
+  return {text("HORO_ALGORITHM='", config.get(kAlgorithm), "'"),
+          text("HORO_DETERMINISTIC=", config.get(kDeterministic) ? 1 : 0), text("HORO_STAGING=", config.get(kStaging)),
+          text("HORO_STREAMS=", config.get(kStreams))};
+}
+
+std::vector<int> Engine::on_this_host(const std::vector<int>& ranks) const {
+  const auto host_of = [&](int rank) -> const std::string& { return peers_[static_cast<size_t>(rank)].host; };
+  std::vector<int> near;
+  std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(near),
+               [&](int rank) { return host_of(rank) == host_of(options_.rank); });
+  return near;
+}
+
+Status Engine::offer_memory(const std::vector<int>& ranks, GroupOffer& offer, Holding& holding) {
+  const std::vector<int> near = on_this_host(ranks);
+  for (int rank : near) {
+    if (rank != options_.rank && !control_->link(rank)->memory.has_value()) {
+      return {Code::kUnavailable, text("rank ", rank, " shares no memory")};
+    }
+  }
+  HORO_ASSIGN(const auto area, memory_->take_area(area_bytes()));
+  holding.area = area.data();
+  offer.area = memory_->offset(area.data());
+  if (near.front() == options_.rank) {
+    HORO_ASSIGN(holding.page, memory_->take_page(static_cast<int>(near.size())));
+    offer.page = *holding.page;
+  }
+  offer.shares_memory = true;
+  return {};
 }
 
 // Spinning helps only where every rank of the host has a core of its own.
@@ -70,85 +111,133 @@ std::unique_ptr<transport::Watcher> Engine::make_watcher(const std::vector<int>&
   return std::make_unique<GroupWatcher>(*control_, ranks, shares_memory ? OnEnd::kIsDead : OnEnd::kMayHaveLeft);
 }
 
-Result<std::unique_ptr<Plane>> Engine::make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                         std::span<std::byte> area, transport::Watcher& watcher) {
-  const auto size = static_cast<int>(ranks.size());
+Result<std::unique_ptr<Plane>> Engine::make_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                  std::byte* area, transport::Watcher& watcher, Deadline deadline) {
+  if (terms.shares_memory && !terms.needs_wires) return make_direct_plane(ranks, terms, area, watcher);
+  HORO_ASSIGN(auto mesh, make_mesh_plane(ranks, terms, watcher, deadline));
+  if (terms.shares_memory) return make_hierarchy_plane(ranks, terms, area, std::move(mesh));
+  return std::unique_ptr<Plane>(std::move(mesh));
+}
+
+// Of the members on this host.
+Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
+                                            transport::Watcher& watcher) {
+  const std::vector<int> near = on_this_host(ranks);
+  const auto size = static_cast<int>(near.size());
+  const auto member_of = [&](int rank) {
+    return static_cast<size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  };
   transport::Space space;
   space.transport_name = "shm";
   space.size = size;
-  space.names = ranks;
-  space.own = area;
+  space.names = near;
+  space.own = {area, staging_bytes()};
   space.policy = wait_policy();
-  space.commit = [this, area, already = uint64_t{0}](size_t bytes) mutable -> Status {
-    HORO_TRY(memory_->commit(area, bytes, already));
+  space.commit = [this, own = space.own, already = uint64_t{0}](size_t bytes) mutable -> Status {
+    HORO_TRY(memory_->commit(own, bytes, already));
     already = std::max<uint64_t>(already, bytes);
     return {};
   };
-  for (int member = 0; member < size; ++member) {
-    const int rank = ranks[static_cast<size_t>(member)];
-    if (rank == options_.rank) space.rank = member;
+  for (int place = 0; place < size; ++place) {
+    const int rank = near[static_cast<size_t>(place)];
+    if (rank == options_.rank) space.rank = place;
     const Link* link = rank == options_.rank ? nullptr : control_->link(rank);
     const std::span<const std::byte> segment =
         link == nullptr ? memory_->segment().memory() : link->memory->segment.memory();
-    const uint64_t offset = terms.areas[static_cast<size_t>(member)];
-    if (segment.size() < area.size() || offset > segment.size() - area.size()) {
+    const uint64_t offset = terms.areas[member_of(rank)];
+    if (segment.size() < area_bytes() || offset > segment.size() - area_bytes()) {
       return Status(Code::kCorrupt, text("rank ", rank, " announced staging outside its segment"));
     }
     space.segments.push_back(segment);
     space.areas.push_back(segment.data() + offset);
     space.lives.push_back(link == nullptr ? nullptr : &link->memory->header().life);
   }
-  const bool first = ranks.front() == options_.rank;
-  std::span<std::byte> region =
-      first ? memory_->region().memory() : control_->link(ranks.front())->memory->region.memory();
+  std::span<std::byte> region = near.front() == options_.rank ? memory_->region().memory()
+                                                              : control_->link(near.front())->memory->region.memory();
+  const uint64_t page = terms.pages[member_of(near.front())];
   if (region.size() < transport::ControlPage::bytes(size) ||
-      terms.page > region.size() - transport::ControlPage::bytes(size)) {
-    return Status(Code::kCorrupt, text("rank ", ranks.front(), " announced a control page outside its region"));
+      page > region.size() - transport::ControlPage::bytes(size)) {
+    return Status(Code::kCorrupt, text("rank ", near.front(), " announced a control page outside its region"));
   }
-  space.page = transport::ControlPage(region.data() + terms.page, size);
+  space.page = transport::ControlPage(region.data() + page, size);
   space.watcher = &watcher;
+  return space;
+}
+
+Result<std::unique_ptr<Plane>> Engine::make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                         std::byte* area, transport::Watcher& watcher) {
+  HORO_ASSIGN(transport::Space space, make_space(ranks, terms, area, watcher));
   return std::unique_ptr<Plane>(
       std::make_unique<DirectPlane>(std::move(space), collective::direct::Thresholds{}, table_.version));
 }
 
+Result<std::unique_ptr<Plane>> Engine::make_hierarchy_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                            std::byte* area, std::unique_ptr<MeshPlane> mesh) {
+  HostMemory host;
+  host.watcher = make_watcher(on_this_host(ranks), true);
+  HORO_ASSIGN(host.space, make_space(ranks, terms, area, *host.watcher));
+  for (const std::byte* staging : host.space.areas) host.keeps.push_back(staging + staging_bytes());
+  host.slot_bytes = slot_bytes();
+  host.own_keep = {area + staging_bytes(), HostMemory::keep_bytes(host.slot_bytes)};
+  HORO_TRY(memory_->commit(host.own_keep, HostMemory::kWords, 0));
+  host.commit = [this](std::span<std::byte> part, uint64_t bytes, uint64_t already) {
+    return memory_->commit(part, bytes, already);
+  };
+  const auto member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
+  HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(options_.config.get(kAlgorithm)));
+  return std::unique_ptr<Plane>(std::make_unique<HierarchyPlane>(std::move(host), std::move(mesh),
+                                                                 Levels(shape_of(ranks), member), table_, forced));
+}
+
 // The higher rank of a pair opens its streams.
-Result<std::unique_ptr<Plane>> Engine::make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
-                                                       transport::Watcher& watcher, Deadline deadline) {
-  const Config& config = options_.config;
-  const auto streams = static_cast<uint32_t>(config.get(kStreams));
-  std::vector<std::vector<net::Socket>> sockets(ranks.size());
-  transport::tcp::Seat seat{
-      .size = static_cast<int>(ranks.size()), .epoch = terms.epoch, .group = static_cast<uint32_t>(terms.id)};
+Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(const std::vector<int>& ranks,
+                                                                               const GroupTerms& terms,
+                                                                               Deadline deadline) {
+  const auto streams = static_cast<uint32_t>(options_.config.get(kStreams));
+  std::vector<std::vector<transport::tcp::Wire>> wires(ranks.size());
   for (size_t member = 0; member < ranks.size(); ++member) {
     const int rank = ranks[member];
-    if (rank == options_.rank) seat.rank = static_cast<int>(member);
     for (uint32_t stream = 0; rank != options_.rank && stream < streams; ++stream) {
       if (rank < options_.rank) {
-        const PeerAddress& peer = peers_[static_cast<size_t>(rank)];
+        const Link& link = *control_->link(rank);
         net::AttachRequest about;
+        about.protection = link.protection;
         about.epoch = terms.epoch;
         about.group = static_cast<uint32_t>(terms.id);
         about.stream = stream;
-        HORO_ASSIGN(auto attached, net::attach(peer.tcp, *control_->link(rank)->outgoing, about, deadline));
-        sockets[member].push_back(std::move(attached.socket));
+        HORO_ASSIGN(auto attached, net::attach(peers_[static_cast<size_t>(rank)].tcp, *link.outgoing, about, deadline));
+        wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       } else {
-        HORO_ASSIGN(net::Socket socket, control_->take_stream(terms.id, rank, stream, deadline));
-        sockets[member].push_back(std::move(socket));
+        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
+        wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       }
     }
   }
+  return wires;
+}
+
+Result<std::unique_ptr<MeshPlane>> Engine::make_mesh_plane(const std::vector<int>& ranks, const GroupTerms& terms,
+                                                           transport::Watcher& watcher, Deadline deadline) {
+  const Config& config = options_.config;
+  auto wires = connect_streams(ranks, terms, deadline);
+  control_->close_streams(terms.id);
+  if (!wires.ok()) return wires.status();
+  const transport::tcp::Seat seat{
+      .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), options_.rank) - ranks.begin()),
+      .size = static_cast<int>(ranks.size()),
+      .epoch = terms.epoch,
+      .group = static_cast<uint32_t>(terms.id)};
   transport::tcp::MeshOptions mesh_options;
   mesh_options.checksum = config.get(kChecksum);
   mesh_options.policy = wait_policy();
   mesh_options.watcher = &watcher;
-  HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(sockets), mesh_options));
+  HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(*wires), mesh_options));
   collective::Shape shape = shape_of(ranks);
   HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(config.get(kAlgorithm)));
   Chooser chooser = [shape, table = table_, forced](const collective::Operation& operation) {
     return collective::select(operation, shape, table, forced);
   };
-  return std::unique_ptr<Plane>(
-      std::make_unique<MeshPlane>(std::move(mesh), std::move(shape), table_, std::move(chooser)));
+  return std::make_unique<MeshPlane>(std::move(mesh), std::move(shape), table_, std::move(chooser));
 }
 
 }  // namespace horo::group

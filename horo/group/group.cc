@@ -41,10 +41,11 @@ void Group::leave_token() {
   }
 }
 
-Status Group::run(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline) {
+Status Group::run(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
+                  bool may_spin) {
   if (queued_.load(std::memory_order_seq_cst) == 0 && take_token()) {
     Status status = check(operation, in, out);
-    if (status.ok()) status = execute(operation, in, out, deadline, true);
+    if (status.ok()) status = execute(operation, in, out, deadline, may_spin);
     leave_token();
     return status;
   }
@@ -102,6 +103,7 @@ void Group::stop(const Status& why, Leaving leaving) {
   }
   plane_->revoke(leaving == Leaving::kWholeRank ? std::vector<int>{options_.member} : std::vector<int>{});
   for (const RequestHandle& request : rest) request->finish(why);
+  if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.
 }
 
 std::vector<int> Group::gone() const {
@@ -152,13 +154,13 @@ Status Group::end(const Job& job, Status status) {
       return status;  // Equal on all members; the group goes on.
     case Code::kTimeout:
     case Code::kCorrupt:
-      host_.abandon(options_.id, status);
-      plane_->revoke({});
+      give_up(status);
       return status;
     default:
       break;
   }
   log_.debug("group ", options_.id, ", operation ", job.number, " ended: ", status);
+  note_over();
   if (!plane_->decides_alone()) return settle(job, status);
   await_reason();
   return failure(job, status);
@@ -210,14 +212,19 @@ Status Group::settle(const Job& job, const Status& cause) {
 }
 
 Status Group::failure(const Job& job, const Status& cause) const {
-  const auto finish = [&](Status status) {
-    status = status.with_operation(job.number);
-    return cause.contents_intact() ? status : status.with_contents_lost();
+  const auto finish = [&](const Status& status) {
+    const Status numbered = status.with_operation(job.number);
+    return cause.contents_intact() ? numbered : numbered.with_contents_lost();
   };
-  if (auto reason = host_.fenced()) return finish(Status(Code::kEvicted, *reason));
+  const auto why = reason(text("operation ", job.number, " (", transport::name(job.operation.kind), ")"));
+  return finish(why.value_or(cause));
+}
+
+std::optional<Status> Group::reason(std::string_view what) const {
+  if (auto why = host_.fenced()) return Status(Code::kEvicted, *why);
   {
     std::lock_guard lock(mutex_);
-    if (over_) return finish(*over_);
+    if (over_) return over_;
   }
   std::set<int> lost;
   for (int member : plane_->gone()) lost.insert(options_.ranks[static_cast<size_t>(member)]);
@@ -229,16 +236,42 @@ Status Group::failure(const Job& job, const Status& cause) const {
   }
   if (!reasons.empty()) reasons += ")";
   if (lost.erase(options_.ranks[static_cast<size_t>(options_.member)]) > 0) {
-    return finish(Status(Code::kEvicted, text("the other ranks went on without this one; operation ", job.number,
-                                              " has no result here")));
+    return Status(Code::kEvicted, text("the other ranks went on without this one; ", what, " has no result here"));
   }
-  if (lost.empty()) return finish(cause);
+  if (lost.empty()) return std::nullopt;
   const std::vector<int> ranks(lost.begin(), lost.end());
-  return finish(
-      Status(Code::kPeerLost, text("operation ", job.number, " (", transport::name(job.operation.kind),
-                                   ") failed: ", ranks_text(ranks), ranks.size() == 1 ? " is" : " are", " gone",
-                                   reasons, "; go on in a group of the survivors, or restart the job"))
-          .with_lost(ranks));
+  return Status(Code::kPeerLost, text(what, " failed: ", ranks_text(ranks), ranks.size() == 1 ? " is" : " are", " gone",
+                                      reasons, "; go on in a group of the survivors, or restart the job"))
+      .with_lost(ranks);
+}
+
+std::optional<Status> Group::over() const {
+  if (!is_over_.load(std::memory_order_acquire)) return std::nullopt;
+  if (auto why = reason(text("group ", options_.id))) return why;
+  std::lock_guard lock(mutex_);
+  return left_.value_or(Status(Code::kStopped, "the group was revoked"));
+}
+
+void Group::note_over() {
+  is_over_.store(true, std::memory_order_release);
+  host_.over_changed();
+}
+
+void Group::give_up(const Status& why) {
+  host_.abandon(options_.id, why);
+  abandoned(why);
+}
+
+void Group::note_waiting(int member, Time since) {
+  if (watcher_ != nullptr) watcher_->waiting_for(member, since);
+}
+
+void Group::member_left(int rank) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group"));
+  }
+  note_over();
 }
 
 void Group::answer_revocation() {
@@ -265,6 +298,7 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
     changed_.notify_all();
   }
   if (!token_.load(std::memory_order_seq_cst)) answer_revocation();
+  note_over();
 }
 
 void Group::decide(const rendezvous::output::Decide& decision) {
@@ -296,6 +330,7 @@ void Group::abandoned(const Status& why) {
     changed_.notify_all();
   }
   plane_->revoke({});
+  note_over();
 }
 
 }  // namespace horo::group

@@ -38,6 +38,8 @@ class GroupHost {
   virtual std::vector<rendezvous::Loss> losses() const = 0;
   /// Set when the others went on without this rank.
   virtual std::optional<std::string> fenced() const = 0;
+  /// What over() says about the group has changed: wakes the loop.
+  virtual void over_changed() = 0;
 };
 
 struct GroupOptions {
@@ -75,9 +77,20 @@ class Group {
   /// Ranks in the job of the members that this group has missed in an operation.
   std::vector<int> gone() const;
 
-  /// Runs one operation and returns its outcome.
+  /// Why nothing can succeed in this group any more, with the ranks lost so far (a member is gone, left or gave up;
+  /// this rank was evicted or stopped): what later operations get, without their number. None while the group lives.
+  /// The engine's bell rings when it changes. From any thread; one atomic while there is none.
+  std::optional<Status> over() const;
+  /// This rank gives the group up: it is over, here and, as soon as they hear of it, on the other members.
+  void give_up(const Status& why);
+  /// Somebody here has waited for a word of `member` since then: it is probed, and evicted if it is frozen. To be told
+  /// every 100 ms, from 100 ms on.
+  void note_waiting(int member, Time since);
+
+  /// Runs one operation and returns its outcome. Threads of the library do not spin: they would steal from the
+  /// application.
   Status run(const collective::Operation& operation, const std::byte* in, std::byte* out,
-             Deadline deadline = Deadline::never());
+             Deadline deadline = Deadline::never(), bool may_spin = true);
   /// Queues one operation. The call itself fails only for what is wrong with the call.
   Result<RequestHandle> submit(collective::Operation operation, const std::byte* in, std::byte* out,
                                Deadline deadline = Deadline::never(), Callback callback = {});
@@ -91,6 +104,8 @@ class Group {
   void decide(const rendezvous::output::Decide& decision);
   /// A member gave the group up.
   void abandoned(const Status& why);
+  /// A member has ended the group in order. What it brought to operations under way still counts.
+  void member_left(int rank);
   /// A retained result, for a member that lacks it.
   std::span<const std::byte> retained(uint64_t operation) const { return plane_->retained(operation); }
   void accept_served(uint64_t operation, std::vector<std::byte> result);
@@ -105,6 +120,9 @@ class Group {
   Status end(const Job& job, Status status);
   Status settle(const Job& job, const Status& cause);
   Status failure(const Job& job, const Status& cause) const;
+  /// Why the group is over, as far as it is known; `what` failed because of it.
+  std::optional<Status> reason(std::string_view what) const;
+  void note_over();
   void await_reason();
   void answer_revocation();
   void settle_when_complete();
@@ -123,11 +141,13 @@ class Group {
   std::atomic<uint64_t> number_{0};       ///< Of the operation that runs or ran last. Written under the token.
   std::atomic<uint64_t> completed_{0};    ///< Of the last that succeeded.
   std::atomic<bool> must_answer_{false};  ///< A revocation waits for this group's report.
+  std::atomic<bool> is_over_{false};      ///< over() has something to say.
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<RequestHandle> queue_;
   std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
+  std::optional<Status> left_;  ///< Why no new operation can, once nothing else is known.
   uint64_t revoked_epoch_ = 0;
   std::optional<rendezvous::output::Decide> decision_;
   std::map<uint64_t, std::vector<std::byte>> served_;

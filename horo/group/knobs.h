@@ -32,6 +32,10 @@ inline constexpr IntegerKnob kStreams{{.name = "HORO_STREAMS",
                                        .maximum = 16}};
 inline constexpr BoolKnob kChecksum{
     {.name = "HORO_CHECKSUM", .fallback = "1", .help = "Whether bytes between hosts carry a checksum (CRC-32C)."}};
+inline constexpr BoolKnob kEncrypt{
+    {.name = "HORO_ENCRYPT",
+     .fallback = "0",
+     .help = "Whether bytes between hosts are encrypted (AES-256-GCM); the same on all ranks."}};
 inline constexpr TextKnob kAlgorithm{
     {.name = "HORO_ALGORITHM",
      .help = "Forces algorithms between hosts: a name for every operation it can do, or kind=name,... "
@@ -49,7 +53,7 @@ inline constexpr ChoiceKnob kLogLevel{{.name = "HORO_LOG_LEVEL",
                                        .help = "Least level of messages that are shown.",
                                        .choices = "trace|debug|info|warning|warn|error|fatal|off"}};
 
-inline constexpr const Knob* kKnobs[] = {&kStaging,  &kTimeout,   &kFreezeTimeout, &kTransport, &kStreams,
-                                         &kChecksum, &kAlgorithm, &kDeterministic, &kInterface, &kLogLevel};
+inline constexpr const Knob* kKnobs[] = {&kStaging, &kTimeout,   &kFreezeTimeout, &kTransport, &kStreams, &kChecksum,
+                                         &kEncrypt, &kAlgorithm, &kDeterministic, &kInterface, &kLogLevel};
 
 }  // namespace horo::group

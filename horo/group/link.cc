@@ -64,11 +64,20 @@ Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
   return memory;
 }
 
+/// Both sides encrypt or neither does, or their Hellos would not have fitted.
+net::Protection protection_of(const net::Channel& channel) {
+  const uint64_t both = channel.mine().features & channel.theirs().features;
+  if ((both & net::feature::kEncryptsData) == 0) return net::Protection::kChecksum;
+  return (both & net::feature::kFastAes) != 0 ? net::Protection::kAesGcm : net::Protection::kChaChaPoly;
+}
+
 Result<Link> link_of(int rank, net::Channel channel, std::optional<PeerMemory> memory) {
   HORO_ASSIGN(auto outgoing, net::attach_keys(channel, net::Attaching::kOutgoing));
   HORO_ASSIGN(auto incoming, net::attach_keys(channel, net::Attaching::kIncoming));
+  const net::Protection protection = protection_of(channel);
   return Link{.rank = rank,
               .channel = std::move(channel),
+              .protection = protection,
               .memory = std::move(memory),
               .outgoing = std::make_unique<net::AttachKeys>(std::move(outgoing)),
               .incoming = std::make_unique<net::AttachKeys>(std::move(incoming))};
@@ -79,6 +88,11 @@ Result<Link> link_of(int rank, net::Channel channel, std::optional<PeerMemory> m
 net::ChannelOptions Self::channel_options() const {
   net::ChannelOptions options;
   options.hello = net::local_hello(static_cast<net::Member>(rank), 0);
+  if (net::has_fast_aes()) options.hello.features |= net::feature::kFastAes;
+  if (encrypt) {
+    options.hello.features |= net::feature::kEncryptsData;
+    options.hello.required_features |= net::feature::kEncryptsData;
+  }
   return options;
 }
 

@@ -23,12 +23,14 @@ enum class ControlType : uint8_t {
   kMembership = 2,   ///< rendezvous::Message
   kProbe = 3,        ///< "Does your progress thread run?"
   kProbeAnswer = 4,
-  kGoodbye = 5,      ///< The sender leaves in order.
-  kAbandon = 6,      ///< The sender gives up a group; the payload says why.
-  kServe = 7,        ///< A piece of a retained result, for a member that lacks it.
-  kJoinGroup = 8,    ///< To the first member of a new group.
-  kGroupReady = 9,   ///< From the first member, when all have joined.
-  kLeaveGroup = 10,  ///< The sender has ended a group and reads nothing of it any more.
+  kGoodbye = 5,        ///< The sender leaves in order.
+  kAbandon = 6,        ///< The sender gives up a group; the payload says why.
+  kServe = 7,          ///< A piece of a retained result, for a member that lacks it.
+  kJoinGroup = 8,      ///< To the first member of a new group.
+  kGroupReady = 9,     ///< From the first member, when all have joined.
+  kLeaveGroup = 10,    ///< The sender has ended a group and reads nothing of it any more.
+  kLetters = 11,       ///< Bytes of the stream of letters to this member of a group, from `offset` on.
+  kLettersTaken = 12,  ///< The sender has taken that stream up to `offset`.
 };
 
 /// What a peer on the same host has passed to us.
@@ -42,7 +44,8 @@ struct PeerMemory {
 struct Link {
   int rank = -1;
   net::Channel channel;
-  std::optional<PeerMemory> memory;  ///< Set when memory is shared.
+  net::Protection protection = net::Protection::kChecksum;  ///< Of data streams that this rank opens to the peer.
+  std::optional<PeerMemory> memory;                         ///< Set when memory is shared.
   std::unique_ptr<net::AttachKeys> outgoing;
   std::unique_ptr<net::AttachKeys> incoming;
   bool said_goodbye = false;
@@ -65,6 +68,7 @@ struct Self {
   std::shared_ptr<const net::Tls> tls;
   std::shared_ptr<const net::Key> key;
   Memory* memory = nullptr;  ///< Null: this rank shares no memory.
+  bool encrypt = false;      ///< HORO_ENCRYPT: data streams are.
 
   net::ChannelOptions channel_options() const;
 };

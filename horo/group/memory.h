@@ -9,6 +9,7 @@
 #include <span>
 
 #include "horo/base/status.h"
+#include "horo/group/bell.h"
 #include "horo/transport/life.h"
 #include "horo/transport/page.h"
 #include "horo/transport/shm/segment.h"
@@ -19,6 +20,7 @@ namespace horo::group {
 struct RegionHeader {
   transport::Life life;
   std::byte nonce[16];  ///< Proves to a peer that it mapped the very memory that was passed to it.
+  BellWord bell;        ///< Wakes the rank's loop.
 };
 
 /// First-fit ranges of [begin, end), aligned to a page. Not thread-safe.

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "horo/base/text.h"
+#include "horo/group/lane_mesh.h"
 #include "horo/group/signature.h"
 
 namespace horo::group {
@@ -69,24 +70,11 @@ Status MeshPlane::run(const Job& job) {
   staging.result_bytes = job.operation.replicates() ? job.operation.total_bytes() : 0;
   staging.operation = job.number;
   held_.store(job.number, std::memory_order_release);
-  if (!hears_from_all(job.operation)) HORO_TRY(noting_lost(confirm(job.deadline)));
+  // Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead
+  // (the root of broadcasts, say) would overwrite what it may have to serve. So an operation that does not bring all
+  // members together by itself succeeds nowhere before everybody holds what it will deliver.
+  if (!hears_from_all(job.operation)) HORO_TRY(noting_lost(confirm(*mesh_, job.deadline)));
   executor_.deliver(*plan, memory);
-  return {};
-}
-
-// Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead
-// (the root of broadcasts, say) would overwrite what it may have to serve. So an operation that does not bring all
-// members together by itself succeeds nowhere before everybody holds what it will deliver: rounds in which member r
-// tells r + 1, r + 2, r + 4, ...
-Status MeshPlane::confirm(Deadline deadline) {
-  const int size = mesh_->size();
-  for (int distance = 1; distance < size; distance *= 2) {
-    const std::byte told{1};
-    std::byte heard{};
-    mesh_->send((mesh_->rank() + distance) % size, {&told, 1});
-    mesh_->receive((mesh_->rank() + size - distance) % size, 1, {.into = &heard});
-    HORO_TRY(mesh_->wait(deadline));
-  }
   return {};
 }
 

@@ -35,6 +35,9 @@ class MeshPlane : public Plane {
   void revoke(const std::vector<int>& gone) override;
   std::vector<int> gone() const override;
 
+  /// The wires, for a plane that is built on this one.
+  transport::Mesh& mesh() { return *mesh_; }
+
   bool decides_alone() const override { return false; }
   uint64_t held() const override { return held_.load(std::memory_order_acquire); }
   std::span<const std::byte> retained(uint64_t operation) const override;
@@ -49,7 +52,6 @@ class MeshPlane : public Plane {
   };
   Result<const collective::Plan*> plan_for(const collective::Operation& operation);
   collective::Buffers buffers(const Job& job, const collective::Plan& plan);
-  Status confirm(Deadline deadline);
   Status noting_lost(const Status& status);
 
   const std::unique_ptr<transport::Mesh> mesh_;

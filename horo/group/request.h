@@ -1,10 +1,9 @@
 // An operation that was handed in and is, or will be, under way.
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "horo/base/deadline.h"
@@ -22,12 +21,12 @@ class Request {
   Request(collective::Operation operation, const std::byte* in, std::byte* out, Deadline deadline, Callback callback)
       : operation_(std::move(operation)), in_(in), out_(out), deadline_(deadline), callback_(std::move(callback)) {}
 
-  bool done() const {
-    std::lock_guard lock(mutex_);
-    return status_.has_value();
-  }
-  /// The outcome, or kTimeout if it is not done by the deadline (it goes on nevertheless).
-  Status wait(Deadline deadline);
+  bool done() const { return ended_.load(std::memory_order_acquire) != 0; }
+  /// What a wait does when a signal handler has run on its thread.
+  enum class OnSignal : uint8_t { kGoOn, kReturn };
+  /// The outcome; kTimeout if it is not done by the deadline, kInterrupted after a signal where that was asked for. In
+  /// both cases the operation goes on, and can be waited for again.
+  Status wait(Deadline deadline, OnSignal on_signal = OnSignal::kGoOn);
 
   const collective::Operation& operation() const { return operation_; }
   const std::byte* in() const { return in_; }
@@ -42,9 +41,10 @@ class Request {
   const Deadline deadline_;
   const Callback callback_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Status> status_;
+  /// What waiters sleep on: a futex and no condition variable, as only the former tells of signals.
+  std::atomic<uint32_t> ended_{0};
+  std::atomic<uint32_t> sleepers_{0};
+  std::optional<Status> status_;  ///< Written once, before ended_.
 };
 
 using RequestHandle = std::shared_ptr<Request>;

@@ -13,6 +13,8 @@ constexpr size_t kMacAt = AttachRequest::kBytes - sizeof(Mac);
 constexpr std::string_view kRequestLabel = "horo attach request";
 constexpr std::string_view kChallengeLabel = "horo attach challenge";
 constexpr std::string_view kProofLabel = "horo attach proof";
+constexpr std::string_view kFromConnectorLabel = "horo records of the connector";
+constexpr std::string_view kFromAcceptorLabel = "horo records of the acceptor";
 constexpr size_t kChallengeBytes = sizeof(Nonce) + sizeof(Mac);
 
 std::span<const std::byte> bytes_of(std::string_view label) { return std::as_bytes(std::span(label)); }
@@ -38,6 +40,18 @@ Mac proof_mac(const AttachKeys& keys, std::span<const std::byte> request, std::s
 
 std::vector<std::byte> listed(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
+/// Of the connector's end, or of the acceptor's; none for a plain stream. `request` is the encoded one.
+Result<std::optional<StreamKeys>> stream_keys(const AttachKeys& keys, Protection protection, bool connector,
+                                              std::span<const std::byte> request, std::span<const std::byte> nonce) {
+  if (protection == Protection::kChecksum) return std::optional<StreamKeys>();
+  std::vector<std::byte> context = listed(request);
+  context.insert(context.end(), nonce.begin(), nonce.end());
+  HORO_ASSIGN(Key from_connector, keys.record_key.derive(kFromConnectorLabel, context));
+  HORO_ASSIGN(Key from_acceptor, keys.record_key.derive(kFromAcceptorLabel, context));
+  if (!connector) std::swap(from_connector, from_acceptor);
+  return std::optional<StreamKeys>(StreamKeys{protection, std::move(from_connector), std::move(from_acceptor)});
+}
+
 Status too_slow(std::string_view what) {
   return {Code::kTimeout, text("attaching ", what, " took longer than its limit")};
 }
@@ -56,8 +70,13 @@ Result<AttachKeys> attach_keys(const Channel& channel, Attaching direction) {
   HORO_ASSIGN(Key session, channel.export_key("attach session", context.data()));
   HORO_ASSIGN(Key connector_key, channel.export_key("attach connector", context.data()));
   HORO_ASSIGN(Key acceptor_key, channel.export_key("attach acceptor", context.data()));
-  return AttachKeys{array_from<SessionId>(session.secret()), connector, acceptor, std::move(connector_key),
-                    std::move(acceptor_key)};
+  HORO_ASSIGN(Key record_key, channel.export_key("attach records", context.data()));
+  return AttachKeys{array_from<SessionId>(session.secret()),
+                    connector,
+                    acceptor,
+                    std::move(connector_key),
+                    std::move(acceptor_key),
+                    std::move(record_key)};
 }
 
 std::string AttachRequest::to_string() const {
@@ -69,7 +88,7 @@ std::array<std::byte, AttachRequest::kBytes> encode(const AttachRequest& request
   Writer out(AttachRequest::kBytes);
   out.u32(AttachRequest::kMagic);
   out.u16(kAttachVersion);
-  out.u8(request.protection);
+  out.u8(static_cast<uint8_t>(request.protection));
   out.u8(0);
   out.raw(request.session);
   out.u64(request.connector);
@@ -88,12 +107,14 @@ Result<AttachRequest> decode_attach_request(std::span<const std::byte, AttachReq
   if (in.u32() != AttachRequest::kMagic) in.fail("it does not begin with HATT");
   uint16_t version = in.u16();
   AttachRequest request;
-  request.protection = in.u8();
-  if (in.ok() && (version != kAttachVersion || request.protection != 0)) {
-    return Status(Code::kIncompatible, text("an attach request of version ", version, " with protection ",
-                                            static_cast<int>(request.protection), " came where version ",
-                                            kAttachVersion, " with protection 0 is spoken"));
+  const uint8_t protection = in.u8();
+  if (in.ok() && (version != kAttachVersion || protection > kHighestProtection)) {
+    return Status(Code::kIncompatible,
+                  text("an attach request of version ", version, " with protection ", int{protection},
+                       " came where version ", kAttachVersion, " with protection 0 to ", int{kHighestProtection},
+                       " is spoken; install the same version of horo on all hosts"));
   }
+  request.protection = static_cast<Protection>(protection);
   if (in.u8() != 0) in.fail("a reserved byte is not zero");
   request.session = array_from<SessionId>(in.raw(sizeof(SessionId)));
   request.connector = in.u64();
@@ -163,6 +184,7 @@ Status AttachConnector::progress(Time now) {
       return {Code::kUnauthenticated,
               text(request_.to_string(), ": ", exchange_.socket.peer_text(), " does not hold the channel's key")};
     }
+    HORO_ASSIGN(stream_keys_, stream_keys(keys_, request_.protection, true, encoded_, nonce));
     exchange_.next(listed(proof_mac(keys_, encoded_, nonce)), 0);
     proof_sent_ = true;
     return progress(now);
@@ -233,6 +255,7 @@ Status AttachAcceptor::take_proof() {
                                          "key; this may be a recorded connection played back")};
   }
   if (admit_) HORO_TRY(admit_(request_));
+  HORO_ASSIGN(stream_keys_, stream_keys(*keys, request_.protection, false, encoded_, nonce_));
   done_ = true;
   return {};
 }

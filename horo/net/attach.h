@@ -13,9 +13,13 @@
 // either. The role keys differ, so no message can be sent back to its sender as an answer. The request is inside every
 // MAC, so nothing in it can be exchanged. A session's keys go with its channel.
 //
-// What it does not do: the bytes that follow are plain frames with a checksum. Someone who can change packets between
-// the two hosts can change those bytes, and someone who can read packets reads them. The request's `protection` is the
-// place where an encrypted stream will say so; an acceptor refuses one that it does not know.
+// What follows is, as the request's `protection` says:
+//   kChecksum    plain frames with checksums, against accidents. Someone who can change packets between the two hosts
+//                can change those bytes, and someone who can read packets reads them.
+//   the others   sealed records (record.h), under keys made for each direction of this one stream from a key of the
+//                channel, the whole request and both nonces: epoch, group, number and members are bound in, and a
+//                stream that attaches again has other keys.
+// Both sides know from the Hello whether the job encrypts; a request that differs is refused.
 #pragma once
 
 #include <array>
@@ -32,6 +36,7 @@
 #include "horo/net/channel.h"
 #include "horo/net/key.h"
 #include "horo/net/poller.h"
+#include "horo/net/record.h"
 #include "horo/net/socket.h"
 
 namespace horo::net {
@@ -46,6 +51,7 @@ struct AttachKeys {
   Member acceptor = 0;
   Key connector_key;
   Key acceptor_key;
+  Key record_key;  ///< What the keys of encrypted streams are made from.
 };
 
 enum class Attaching : uint8_t { kOutgoing, kIncoming };
@@ -56,7 +62,7 @@ struct AttachRequest {
   static constexpr size_t kBytes = 120;
   static constexpr uint32_t kMagic = 0x54544148;  // "HATT"
 
-  uint8_t protection = 0;  ///< 0: plain frames with checksums.
+  Protection protection = Protection::kChecksum;
   SessionId session{};
   Member connector = 0;
   Member acceptor = 0;
@@ -79,6 +85,7 @@ Status check_request(std::span<const std::byte, AttachRequest::kBytes> bytes, co
 struct AttachedStream {
   Socket socket;
   AttachRequest about;
+  std::optional<StreamKeys> keys;  ///< Of an encrypted stream.
 };
 
 /// Sends `out`, then fills `in`.
@@ -108,12 +115,13 @@ class AttachConnector {
   int fd() const { return exchange_.socket.fd(); }
   Deadline deadline() const { return deadline_; }
   /// Once done(). The acceptor may still refuse the stream; it is then closed before anything arrives.
-  AttachedStream take() { return {std::move(exchange_.socket), request_}; }
+  AttachedStream take() { return {std::move(exchange_.socket), request_, std::move(stream_keys_)}; }
 
  private:
   AttachExchange exchange_;
   const AttachKeys& keys_;
   AttachRequest request_;
+  std::optional<StreamKeys> stream_keys_;
   std::vector<std::byte> encoded_;
   Deadline deadline_;
   bool proof_sent_ = false;
@@ -152,7 +160,7 @@ class AttachAcceptor {
   Interest interest() const { return exchange_.interest(); }
   int fd() const { return exchange_.socket.fd(); }
   Deadline deadline() const { return deadline_; }
-  AttachedStream take() { return {std::move(exchange_.socket), request_}; }
+  AttachedStream take() { return {std::move(exchange_.socket), request_, std::move(stream_keys_)}; }
 
  private:
   Status take_request();
@@ -163,6 +171,7 @@ class AttachAcceptor {
   AdmitStream admit_;
   Deadline deadline_;
   AttachRequest request_;
+  std::optional<StreamKeys> stream_keys_;
   std::vector<std::byte> encoded_;
   Nonce nonce_{};
   bool challenged_ = false;

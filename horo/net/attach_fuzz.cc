@@ -10,8 +10,10 @@
 namespace {
 
 horo::net::AttachKeys fixed_keys() {
-  std::vector<std::byte> one(32, std::byte{1}), two(32, std::byte{2});
-  return {horo::net::SessionId{}, 1, 0, *horo::net::Key::from_bytes(one), *horo::net::Key::from_bytes(two)};
+  auto key = [](unsigned char filler) {
+    return *horo::net::Key::from_bytes(std::vector<std::byte>(32, std::byte{filler}));
+  };
+  return {horo::net::SessionId{}, 1, 0, key(1), key(2), key(3)};
 }
 
 }  // namespace

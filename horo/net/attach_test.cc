@@ -96,6 +96,27 @@ TEST_F(Attach, MakesPlainStreamsOfAChannelInBothDirections) {
   EXPECT_TRUE(run(reverse, reverse_acceptor).ok());
 }
 
+TEST_F(Attach, GivesBothEndsOfAnEncryptedStreamTheSameKeysAndEveryStreamItsOwn) {
+  auto attached = [&](uint32_t stream) {
+    AttachRequest request = about();
+    request.protection = Protection::kAesGcm;
+    request.stream = stream;
+    auto [a, b] = *Socket::pair();
+    AttachConnector connector(std::move(a), outgoing_, request, soon());
+    AttachAcceptor acceptor(std::move(b), sessions_, {}, soon());
+    EXPECT_TRUE(run(connector, acceptor).ok());
+    return std::pair(connector.take(), acceptor.take());
+  };
+  auto same = [](const Key& a, const Key& b) { return std::ranges::equal(a.secret(), b.secret()); };
+  auto [one, two] = attached(2);
+  auto [again, again_too] = attached(2);
+  ASSERT_TRUE(one.keys && two.keys && again.keys);
+  EXPECT_TRUE(same(one.keys->sending, two.keys->receiving));
+  EXPECT_TRUE(same(one.keys->receiving, two.keys->sending));
+  EXPECT_FALSE(same(one.keys->sending, one.keys->receiving));
+  EXPECT_FALSE(same(one.keys->sending, again.keys->sending)) << "the same stream, attached again";
+}
+
 TEST_F(Attach, RefusesARecordedConnectionThatIsPlayedBack) {
   // Record what the connector says in a good attachment.
   auto [a, b] = *Socket::pair();
@@ -144,7 +165,8 @@ TEST_F(Attach, RefusesARequestInWhichAnyByteChanged) {
 TEST_F(Attach, RefusesKeysOfAnotherChannelTheOtherDirectionOrAClosedOne) {
   Pair stranger;
   AttachKeys theirs = *attach_keys(*stranger.client, Attaching::kOutgoing);
-  AttachKeys mixed{outgoing_.session, 1, 0, std::move(theirs.connector_key), std::move(theirs.acceptor_key)};
+  AttachKeys mixed{outgoing_.session,           1, 0, std::move(theirs.connector_key), std::move(theirs.acceptor_key),
+                   std::move(theirs.record_key)};
   AttachKeys reversed = *attach_keys(*pair_.server, Attaching::kOutgoing);
   for (AttachKeys* keys : {&mixed, &reversed, &theirs}) {
     if (keys == &theirs) theirs = *attach_keys(*stranger.client, Attaching::kOutgoing);
@@ -187,7 +209,7 @@ TEST_F(Attach, EndsAtItsDeadline) {
 
 TEST_F(Attach, RefusesProtectionThatItDoesNotKnow) {
   AttachRequest request = about();
-  request.protection = 1;
+  request.protection = static_cast<Protection>(kHighestProtection + 1);
   auto bytes = encode(request, outgoing_);
   EXPECT_EQ(decode_attach_request(bytes).status().code(), Code::kIncompatible);
 }

@@ -141,5 +141,16 @@ TEST(Hello, NeedsTheFeaturesAndTheEpochOfTheOther) {
   EXPECT_EQ(agree(a, b).status().code(), Code::kIncompatible);
 }
 
+TEST(Hello, ADifferenceInEncryptionNamesBothRanksAndTheKnob) {
+  Hello a = local_hello(0, 1), b = local_hello(1, 1);
+  a.features = a.required_features = feature::kEncryptsData;
+  for (const Status& status : {agree(a, b).status(), agree(b, a).status()}) {
+    EXPECT_EQ(status.code(), Code::kIncompatible);
+    for (const char* words : {"rank 0", "rank 1", "HORO_ENCRYPT=1", "HORO_ENCRYPT=0"}) {
+      EXPECT_NE(status.message().find(words), std::string::npos) << status;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace horo::net

@@ -24,6 +24,10 @@ std::string versions(const Hello& hello) {
 }
 
 Status lacks(const Hello& who, uint64_t missing, const Hello& by) {
+  if ((missing & feature::kEncryptsData) != 0) {
+    return {Code::kIncompatible, text(by.to_string(), " runs with HORO_ENCRYPT=1, ", who.to_string(),
+                                      " with HORO_ENCRYPT=0; set it equally on all ranks")};
+  }
   return {Code::kIncompatible, text(by.to_string(), " requires feature bits ", missing, " that ", who.to_string(),
                                     " does not have; install the same version of horo on both")};
 }

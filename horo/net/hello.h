@@ -17,6 +17,12 @@
 
 namespace horo::net {
 
+/// Feature bits of a Hello. The values travel on the wire.
+namespace feature {
+inline constexpr uint64_t kEncryptsData = 1;  ///< HORO_ENCRYPT=1; who sets it also requires it.
+inline constexpr uint64_t kFastAes = 2;       ///< Both sides have it: AES-256-GCM, else ChaCha20-Poly1305.
+}  // namespace feature
+
 struct Hello {
   static constexpr size_t kPrefixBytes = 8;
   static constexpr size_t kMostBytes = 2048;

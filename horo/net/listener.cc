@@ -282,6 +282,10 @@ Listener::~Listener() = default;
 
 Result<Listener> Listener::open(const Address& at, std::shared_ptr<const Tls> tls, std::shared_ptr<const Key> key,
                                 ListenerOptions options) {
+  if (!tls || !key) {
+    return Status(Code::kInvalidArgument, text("listening on ", at.to_string(), " needs a TLS context and a key, of ",
+                                               "which one is null; Key::none() is the key of jobs without one"));
+  }
   if (key->is_none() && !at.is_loopback()) {
     return Status(Code::kInvalidArgument, text("listening on ", at.to_string(),
                                                " needs a key: without one only this "

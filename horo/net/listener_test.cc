@@ -65,6 +65,14 @@ class ListenerTest : public ::testing::Test {
   Deadline give_up_ = soon();
 };
 
+TEST_F(ListenerTest, WithoutAKeyOrATlsContextIsAnErrorOfTheCall) {
+  for (const auto& opened : {Listener::open(Address::loopback(), tls_, nullptr, options_).status(),
+                             Listener::open(Address::loopback(), nullptr, key_, options_).status()}) {
+    EXPECT_EQ(opened.code(), Code::kInvalidArgument) << opened;
+    EXPECT_NE(opened.message().find("Key::none()"), std::string::npos) << opened;
+  }
+}
+
 TEST_F(ListenerTest, HandsOverChannelsAndTheirStreams) {
   for (Address at : {Address::loopback(), *Address::unix_abstract(text("horo-listener-", getpid()))}) {
     open(at);

@@ -56,6 +56,8 @@ class Socket {
   Status connected() const;
   /// Connects and waits for it; kTimeout when the deadline passes, kUnavailable when nobody listens there.
   static Result<Socket> connect(const Address& to, Deadline deadline, const SocketOptions& options = {});
+  /// Connects to the one of them (at most 256) that answers first; an error names them all, each with its reason.
+  static Result<Socket> connect_any(std::span<const Address> to, Deadline deadline, const SocketOptions& options = {});
 
   /// Moves what can be moved now. A peer that is gone is kPeerLost from send, end or kPeerLost from receive.
   IoResult send(std::span<const std::byte> data) const;

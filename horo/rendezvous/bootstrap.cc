@@ -5,6 +5,7 @@
 
 #include "horo/base/text.h"
 #include "horo/net/address.h"
+#include "horo/net/socket.h"
 #include "horo/rendezvous/knobs.h"
 
 namespace horo::rendezvous {
@@ -103,6 +104,31 @@ Result<net::Key> find_key(const Config& config) {
   return file.empty() ? net::Key::none() : net::Key::from_file(file);
 }
 
+namespace {
+
+constexpr Duration kLookForStore = std::chrono::milliseconds(500);
+
+/// At the first address that is this host's and free; none where all are taken or another host's: then somebody else
+/// serves there, or nobody, and connecting will tell.
+Result<std::unique_ptr<TcpStoreServer>> serve_store(const std::vector<net::Address>& addresses,
+                                                    const TcpStoreOptions& options) {
+  // Of one address binding tells whether it is taken. Of several a free one says nothing about the others, and a second
+  // store beside the launcher's would split the job.
+  if (addresses.size() > 1 && net::Socket::connect_any(addresses, Deadline::after(kLookForStore)).ok()) {
+    return std::unique_ptr<TcpStoreServer>();
+  }
+  Status refused;
+  for (const net::Address& address : addresses) {
+    auto server = TcpStoreServer::start(address, options);
+    if (server.ok()) return server;
+    if (server.status().code() == Code::kInvalidArgument) refused = server.status();
+  }
+  if (!refused.ok()) return refused;
+  return std::unique_ptr<TcpStoreServer>();
+}
+
+}  // namespace
+
 Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net::Key> key, Log* log,
                                Deadline deadline) {
   HORO_ASSIGN(auto addresses, net::resolve(place.store));
@@ -110,13 +136,9 @@ Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net:
   TcpStoreOptions options{place.job, std::move(key), log};
   StoreAccess access;
   if (place.rank == 0) {
-    auto server = TcpStoreServer::start(addresses.front(), options);
-    // An address that is taken, or another host's: then somebody else serves there, or nobody, and connecting will
-    // tell.
-    if (server.ok()) access.server = std::move(*server);
-    if (!server.ok() && server.status().code() == Code::kInvalidArgument) return server.status();
+    HORO_ASSIGN(access.server, serve_store(addresses, options));
   }
-  HORO_ASSIGN(access.store, TcpStore::connect(addresses.front(), options, deadline));
+  HORO_ASSIGN(access.store, TcpStore::connect(addresses, options, deadline));
   return access;
 }
 

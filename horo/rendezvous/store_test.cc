@@ -53,6 +53,16 @@ class StoreTest : public testing::TestWithParam<bool> {
   std::unique_ptr<Place> place_;
 };
 
+TEST(TcpStoreWithoutAKey, IsAnErrorOfTheCall) {
+  const TcpStoreOptions keyless{"job", nullptr, nullptr};
+  const Status served = TcpStoreServer::start(net::Address::loopback(), keyless).status();
+  EXPECT_EQ(served.code(), Code::kInvalidArgument) << served;
+  EXPECT_NE(served.message().find("Key::none()"), std::string::npos) << served;
+  const Status joined = TcpStore::connect(net::Address::loopback(), keyless, soon()).status();
+  EXPECT_EQ(joined.code(), Code::kInvalidArgument) << joined;
+  EXPECT_NE(joined.message().find("Key::none()"), std::string::npos) << joined;
+}
+
 TEST_P(StoreTest, KeepsValuesAndReplacesThem) {
   auto store = place_->open();
   ASSERT_TRUE(store->set("a", bytes_of("one"), soon()).ok());
@@ -238,6 +248,24 @@ TEST(TcpStore, SaysWhereNobodyListens) {
   auto store = TcpStore::connect(address, options, Deadline::after(std::chrono::milliseconds(100)));
   EXPECT_EQ(store.status().code(), Code::kTimeout);
   EXPECT_NE(store.status().message().find(address.to_string()), std::string::npos) << store.status();
+}
+
+TEST(TcpStore, IsFoundAtWhicheverOfSeveralAddressesAnswers) {
+  TcpStoreOptions options{"job", random_key(), nullptr};
+  auto server = TcpStoreServer::start(net::Address::loopback(), options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const net::Address free = (*TcpStoreServer::start(net::Address::loopback(), options))->address();
+  const net::Address also_free = *net::Address::parse(text("[::1]:", free.port()));
+  const std::vector<net::Address> addresses = {also_free, free, (*server)->address()};
+  auto store = TcpStore::connect(addresses, options, soon());
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_TRUE((*store)->set("found", {}, soon()).ok());
+
+  auto none = TcpStore::connect(std::span(addresses).first(2), options, Deadline::after(std::chrono::milliseconds(50)));
+  EXPECT_EQ(none.status().code(), Code::kTimeout);
+  for (const net::Address& tried : {free, also_free}) {
+    EXPECT_NE(none.status().message().find(tried.to_string()), std::string::npos) << none.status();
+  }
 }
 
 TEST(TcpStore, ListensBeyondThisMachineOnlyWithAKey) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "horo/base/log.h"
@@ -43,9 +44,14 @@ class TcpStoreServer {
 /// Calls of several threads take turns: one that waits for a key keeps the others waiting.
 class TcpStore final : public RequestStore {
  public:
-  /// Tries again until the deadline while nobody listens there.
-  static Result<std::unique_ptr<TcpStore>> connect(const net::Address& to, const TcpStoreOptions& options,
+  /// Tries again until the deadline while nobody listens there. Of several addresses the one that answers first is
+  /// taken; an error names all.
+  static Result<std::unique_ptr<TcpStore>> connect(std::span<const net::Address> to, const TcpStoreOptions& options,
                                                    Deadline deadline);
+  static Result<std::unique_ptr<TcpStore>> connect(const net::Address& to, const TcpStoreOptions& options,
+                                                   Deadline deadline) {
+    return connect(std::span(&to, 1), options, deadline);
+  }
 
  private:
   explicit TcpStore(net::Channel channel) : channel_(std::move(channel)) {}

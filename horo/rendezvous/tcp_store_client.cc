@@ -13,13 +13,19 @@ namespace {
 
 constexpr Duration kRetryAfter = std::chrono::milliseconds(20);
 
+std::string names(std::span<const net::Address> addresses) {
+  std::string all;
+  for (const net::Address& address : addresses) all += (all.empty() ? "" : ", ") + address.to_string();
+  return all;
+}
+
 /// Nobody may listen yet when this rank starts first. There is nothing to wait on until somebody does but time.
-Result<net::Socket> connect_when_there(const net::Address& to, Deadline deadline) {
+Result<net::Socket> connect_when_there(std::span<const net::Address> to, Deadline deadline) {
   while (true) {
-    auto socket = net::Socket::connect(to, deadline);
+    auto socket = net::Socket::connect_any(to, deadline);
     if (socket.ok() || socket.status().code() != Code::kUnavailable) return socket;
     if (Deadline::after(kRetryAfter).at() >= deadline.at()) {
-      return Status(Code::kTimeout, text("no store at ", to.to_string(), ": ", socket.status().message(),
+      return Status(Code::kTimeout, text("no store at ", names(to), ": ", socket.status().message(),
                                          "; check HORO_STORE and that the launcher or rank 0 is up"));
     }
     HORO_ASSIGN(size_t none, net::poll_many({}, Deadline::after(kRetryAfter)));
@@ -29,8 +35,12 @@ Result<net::Socket> connect_when_there(const net::Address& to, Deadline deadline
 
 }  // namespace
 
-Result<std::unique_ptr<TcpStore>> TcpStore::connect(const net::Address& to, const TcpStoreOptions& options,
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::span<const net::Address> to, const TcpStoreOptions& options,
                                                     Deadline deadline) {
+  if (!options.key) {
+    return Status(Code::kInvalidArgument,
+                  text("joining the store at ", names(to), " needs a key; Key::none() is that of jobs without one"));
+  }
   HORO_ASSIGN(auto tls, net::Tls::create());
   HORO_ASSIGN(net::Socket socket, connect_when_there(to, deadline));
   // Ranks are claimed in the store, so that a second claimant can be told who the first is: here it has no rank yet.
@@ -42,7 +52,7 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(const net::Address& to, cons
   HORO_ASSIGN(net::Channel channel, net::Channel::connect(std::move(tls), std::move(socket), *options.key, identity,
                                                           std::move(channel_options)));
   Status joined = channel.handshake(deadline);
-  if (!joined.ok()) return joined.prefixed(text("joining the store at ", to.to_string()));
+  if (!joined.ok()) return joined.prefixed(text("joining the store at ", names(to)));
   return std::unique_ptr<TcpStore>(new TcpStore(std::move(channel)));
 }
 

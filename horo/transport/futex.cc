@@ -75,4 +75,12 @@ Woken wait_any(std::span<const FutexWait> waits, Deadline deadline) {
 
 void wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
+bool can_wait_for_many() {
+  static const bool kCan = [] {
+    const long result = syscall(kWaitvSyscall, nullptr, 0u, 0u, nullptr, CLOCK_MONOTONIC);
+    return result >= 0 || (errno != ENOSYS && errno != EPERM);  // EINVAL: known, and no words were given.
+  }();
+  return kCan;
+}
+
 }  // namespace horo::transport

@@ -27,6 +27,9 @@ Woken wait_any(std::span<const FutexWait> waits, Deadline deadline);
 
 void wake_all(std::atomic<uint32_t>& word);
 
+/// Whether the kernel has futex_waitv (Linux 5.16; some sandboxes refuse it), so that wait_any() sleeps on all words.
+bool can_wait_for_many();
+
 /// The low half of a 64-bit word, which is what the kernel compares (both supported architectures are little-endian).
 inline std::atomic<uint32_t>& low_half(std::atomic<uint64_t>& word) {
   return *reinterpret_cast<std::atomic<uint32_t>*>(&word);

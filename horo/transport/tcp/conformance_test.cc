@@ -4,13 +4,17 @@
 namespace horo::transport {
 namespace {
 
-template <bool kTcp, size_t kStreams, size_t kChunk, bool kChecksum, int kSocketBuffer>
+using net::Protection;
+
+template <bool kTcp, size_t kStreams, size_t kChunk, bool kChecksum, int kSocketBuffer,
+          Protection kProtection = Protection::kChecksum>
 struct StreamWires {
   explicit StreamWires(int size) {
     tcp::WiresOptions options;
     options.tcp = kTcp;
     options.streams = kStreams;
     options.socket.send_buffer = options.socket.receive_buffer = kSocketBuffer;
+    options.protection = kProtection;
     options.mesh.chunk = kChunk;
     options.mesh.checksum = kChecksum;
     meshes = tcp::connected_meshes(size, options);
@@ -27,11 +31,16 @@ using Tcp = StreamWires<true, 1, 256 << 10, true, 0>;
 using TcpTwoStreamsSmallBuffers = StreamWires<true, 2, 64 << 10, true, 16384>;
 using TcpUnchecked = StreamWires<true, 4, 256 << 10, false, 0>;
 
+using TcpEncrypted = StreamWires<true, 2, 256 << 10, true, 0, Protection::kAesGcm>;
+using UnixEncryptedSmallChunks = StreamWires<false, 3, 4096, true, 0, Protection::kChaChaPoly>;
+
 INSTANTIATE_TYPED_TEST_SUITE_P(Unix, MeshConformance, ::testing::Types<Unix>);
 INSTANTIATE_TYPED_TEST_SUITE_P(UnixThreeStreamsSmallChunks, MeshConformance,
                                ::testing::Types<UnixThreeStreamsSmallChunks>);
 INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, MeshConformance, ::testing::Types<Tcp>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpTwoStreamsSmallBuffers, MeshConformance, ::testing::Types<TcpTwoStreamsSmallBuffers>);
+INSTANTIATE_TYPED_TEST_SUITE_P(TcpEncrypted, MeshConformance, ::testing::Types<TcpEncrypted>);
+INSTANTIATE_TYPED_TEST_SUITE_P(UnixEncryptedSmallChunks, MeshConformance, ::testing::Types<UnixEncryptedSmallChunks>);
 INSTANTIATE_TYPED_TEST_SUITE_P(TcpFourStreamsUnchecked, MeshConformance, ::testing::Types<TcpUnchecked>);
 
 }  // namespace

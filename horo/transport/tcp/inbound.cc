@@ -28,16 +28,46 @@ DType dtype_of_size(size_t bytes) {
 
 }  // namespace
 
-net::IoResult Inbound::fill(const net::Socket& socket) {
-  if (buffer_ == nullptr) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBuffer);
+void Inbound::make_room() {
+  if (buffer_ == nullptr) buffer_ = std::make_unique_for_overwrite<std::byte[]>(capacity());
   if (begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
     end_ -= begin_;
     begin_ = 0;
   }
-  net::IoResult result = socket.receive(std::span(buffer_.get() + end_, kBuffer - end_));
+}
+
+net::IoResult Inbound::fill(const net::Socket& socket) {
+  make_room();
+  if (records_) return receive_record(socket);
+  net::IoResult result = socket.receive(std::span(buffer_.get() + end_, capacity() - end_));
   end_ += result.bytes();
   return result;
+}
+
+/// Opens the next record, received before or now.
+net::IoResult Inbound::receive_record(const net::Socket& socket) {
+  HORO_CHECK(has_space(), "a record needs room to be opened");
+  auto whole = records_->has_record();
+  if (!whole.ok()) return net::IoResult::failed(whole.status());
+  if (!*whole) {
+    net::IoResult result = records_->receive(socket);
+    if (!result.is_moved()) return result;
+    whole = records_->has_record();
+    if (!whole.ok()) return net::IoResult::failed(whole.status());
+    if (!*whole) return result;
+  }
+  const size_t bytes = records_->record_bytes();
+  const bool straight = placing_ && in_body_ && placement_.combine == nullptr && buffered() == 0 && bytes <= left_;
+  Status opened = records_->open(straight ? placement_.into : buffer_.get() + end_);
+  if (!opened.ok()) return net::IoResult::failed(std::move(opened));
+  if (straight) {
+    placement_.into += bytes;
+    left_ -= bytes;
+  } else {
+    end_ += bytes;
+  }
+  return net::IoResult::moved(bytes);
 }
 
 void Inbound::start_skip(size_t bytes) {
@@ -77,23 +107,35 @@ void Inbound::place(const std::byte* data, size_t bytes) {
 /// Combines whole elements and keeps the rest for the bytes that follow.
 void Inbound::combine(const std::byte* data, size_t bytes) {
   const size_t element = placement_.element_bytes;
-  const size_t count = bytes / element;
+  if (part_bytes_ > 0) {
+    const size_t missing = std::min(bytes, element - part_bytes_);
+    std::memcpy(part_.data() + part_bytes_, data, missing);
+    part_bytes_ += missing;
+    if (part_bytes_ < element) return;
+    combine_elements(part_.data(), 1);
+    data += missing;
+    bytes -= missing;
+  }
+  combine_elements(data, bytes / element);
+  part_bytes_ = bytes % element;
+  std::memcpy(part_.data(), data + (bytes - part_bytes_), part_bytes_);
+}
+
+void Inbound::combine_elements(const std::byte* data, size_t count) {
   if (checksum_) {
-    crc_ = kernel::combine_crc32c(placement_.combine, dtype_of_size(element),
+    crc_ = kernel::combine_crc32c(placement_.combine, dtype_of_size(placement_.element_bytes),
                                   {placement_.into, placement_.with, data, count}, crc_);
   } else {
     placement_.combine(placement_.into, placement_.with, data, count);
   }
-  const size_t whole = count * element;
-  placement_.into += whole;
-  placement_.with += whole;
-  part_bytes_ = bytes - whole;
-  std::memcpy(part_.data(), data + whole, part_bytes_);
+  placement_.into += count * placement_.element_bytes;
+  placement_.with += count * placement_.element_bytes;
 }
 
 net::IoResult Inbound::receive_body(const net::Socket& socket, Bounce& bounce) {
   HORO_CHECK(buffered() == 0 && left_ > 0, "what is in the buffer comes first");
   begin_ = end_ = 0;
+  if (records_) return receive_record(socket);
   const bool straight = placing_ && placement_.combine == nullptr;
   const size_t before = straight || !placing_ ? 0 : part_bytes_;
   std::byte* landing = straight ? placement_.into : bounce.bytes().data() + before;
@@ -110,6 +152,7 @@ net::IoResult Inbound::receive_body(const net::Socket& socket, Bounce& bounce) {
     placement_.into += got;
   } else {
     std::memcpy(landing - before, part_.data(), before);
+    part_bytes_ = 0;
     combine(landing - before, before + got);
   }
   return result;

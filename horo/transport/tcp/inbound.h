@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "horo/net/frame.h"
 #include "horo/net/io_result.h"
+#include "horo/net/record.h"
 #include "horo/net/socket.h"
 #include "horo/transport/mesh.h"
 #include "horo/transport/tcp/data_frame.h"
@@ -32,9 +35,13 @@ class Bounce {
 
 /// Takes a stream apart. Heads and small payloads come through a buffer, many with one system call; the rest of a large
 /// payload is received straight to its destination (or, to be combined, into the bounce buffer), together with the head
-/// of the frame behind it. Checksums are computed on bytes that are in the cache.
+/// of the frame behind it. Checksums are computed on bytes that are in the cache. The records of an encrypted stream
+/// are opened straight to their destination where all of one belongs there, else into the buffer.
 class Inbound {
  public:
+  /// From now on, and before anything is received.
+  void encrypt(net::RecordCipher cipher) { records_.emplace(std::move(cipher)); }
+
   /// Within a frame: its payload is being placed or skipped.
   bool in_body() const { return in_body_; }
   size_t buffered() const { return end_ - begin_; }
@@ -71,8 +78,13 @@ class Inbound {
   static constexpr size_t kAtOnce = 256 << 10;  // Received before the checksum catches up.
   static constexpr size_t kTail = 512;          // What is received of the next frame along with a payload.
 
+  /// Records are opened whole.
+  size_t capacity() const { return records_ ? kBuffer + net::kMostRecord : kBuffer; }
+  void make_room();
   void place(const std::byte* data, size_t bytes);
   void combine(const std::byte* data, size_t bytes);
+  void combine_elements(const std::byte* data, size_t count);
+  net::IoResult receive_record(const net::Socket& socket);
 
   std::unique_ptr<std::byte[]> buffer_;
   size_t begin_ = 0;
@@ -87,6 +99,8 @@ class Inbound {
   // The beginning of an element whose end has not arrived.
   std::array<std::byte, 16> part_;
   size_t part_bytes_ = 0;
+
+  std::optional<net::RecordReader> records_;
 };
 
 }  // namespace horo::transport::tcp

@@ -7,10 +7,26 @@
 
 namespace horo::transport::tcp {
 
-Link::Link(Common& common, int peer, std::vector<net::Socket> sockets)
-    : common_(common), peer_(peer), spread_{common.chunk, sockets.size()}, streams_(sockets.size()) {
-  for (size_t i = 0; i < sockets.size(); ++i) streams_[i].socket = std::move(sockets[i]);
+Link::Link(Common& common, int peer, size_t streams)
+    : common_(common), peer_(peer), spread_{common.chunk, streams}, streams_(streams) {
   abandon();
+}
+
+Result<std::unique_ptr<Link>> Link::create(Common& common, int peer, std::vector<Wire> wires) {
+  using net::RecordCipher;
+  std::unique_ptr<Link> link(new Link(common, peer, wires.size()));
+  for (size_t i = 0; i < wires.size(); ++i) {
+    Stream& stream = link->streams_[i];
+    stream.socket = std::move(wires[i].socket);
+    if (!wires[i].keys) continue;
+    auto& [protection, sending, receiving] = *wires[i].keys;
+    HORO_ASSIGN(auto sealing, RecordCipher::create(RecordCipher::Role::kSeal, protection, std::move(sending)));
+    HORO_ASSIGN(auto opening, RecordCipher::create(RecordCipher::Role::kOpen, protection, std::move(receiving)));
+    stream.out.encrypt(std::move(sealing));
+    stream.in.encrypt(std::move(opening));
+    stream.encrypted = true;
+  }
+  return link;
 }
 
 void Link::begin() {
@@ -71,7 +87,8 @@ void Link::fill_batch(Stream& stream) {
     head.offset = stream.send.frame * spread_.chunk;
     PrefixBytes prefix = encode(Prefix{common_.signature, data.size()});
     data = data.subspan(head.offset);
-    stream.out.add(head, prefix, data.first(std::min<uint64_t>(data.size(), spread_.chunk)), common_.checksum);
+    stream.out.add(head, prefix, data.first(std::min<uint64_t>(data.size(), spread_.chunk)),
+                   common_.checksum && !stream.encrypted);
     stream.send.frame += spread_.streams;
     stream.send.skip_done(sends_, spread_, index);
   }
@@ -88,6 +105,7 @@ Status Link::receive_some(Stream& stream, bool& moved) {
   net::IoResult result =
       stream.in.in_body() ? stream.in.receive_body(stream.socket, common_.bounce) : stream.in.fill(stream.socket);
   if (result.is_would_block()) return {};
+  if (result.status().code() == Code::kCorrupt) return broken(Code::kCorrupt, result.status().message());
   if (!result.is_moved()) {
     stream.ended = true;
     return {};
@@ -130,7 +148,7 @@ Result<bool> Link::open_frame(Stream& stream) {
   Placement placement = receives_[stream.receive.message].placement;
   placement.into += header.offset;
   if (placement.combine != nullptr) placement.with += header.offset;
-  const bool checksum = common_.checksum && (header.flags & kUnchecked) == 0;
+  const bool checksum = common_.checksum && !stream.encrypted && (header.flags & kUnchecked) == 0;
   stream.in.start_place(placement, header.length - kPrefixBytes, checksum, header.tag);
   return true;
 }

@@ -3,13 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "horo/base/deadline.h"
 #include "horo/base/status.h"
 #include "horo/net/poller.h"
+#include "horo/net/record.h"
 #include "horo/net/socket.h"
 #include "horo/transport/mesh.h"
 #include "horo/transport/tcp/data_frame.h"
@@ -17,6 +21,14 @@
 #include "horo/transport/tcp/outbound.h"
 
 namespace horo::transport::tcp {
+
+/// A connected and authenticated stream, with the keys of its records if it is encrypted.
+struct Wire {
+  Wire(net::Socket connected, std::optional<net::StreamKeys> chosen = {})  // NOLINT(google-explicit-constructor)
+      : socket(std::move(connected)), keys(std::move(chosen)) {}
+  net::Socket socket;
+  std::optional<net::StreamKeys> keys;
+};
 
 /// What all links of a mesh have in common.
 struct Common {
@@ -33,7 +45,7 @@ struct Common {
 
 class Link {
  public:
-  Link(Common& common, int peer, std::vector<net::Socket> sockets);
+  static Result<std::unique_ptr<Link>> create(Common& common, int peer, std::vector<Wire> wires);
 
   void begin();
   void send(std::span<const std::byte> data);
@@ -64,6 +76,8 @@ class Link {
   Time probe_at{};
 
  private:
+  Link(Common& common, int peer, size_t streams);
+
   struct Send {
     std::span<const std::byte> data;
     uint64_t bytes() const { return data.size(); }
@@ -75,6 +89,7 @@ class Link {
   };
   struct Stream {
     net::Socket socket;
+    bool encrypted = false;  ///< The tags of its records take the place of checksums.
     Outbound out;
     Inbound in;
     Cursor send;

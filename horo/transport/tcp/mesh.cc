@@ -18,7 +18,7 @@ constexpr size_t kMostWatched = 255;
 /// With more streams than that a part is watched at a time.
 constexpr auto kTurn = std::chrono::milliseconds(1);
 
-Status check(const Seat& seat, const std::vector<std::vector<net::Socket>>& streams, const MeshOptions& options) {
+Status check(const Seat& seat, const std::vector<std::vector<Wire>>& streams, const MeshOptions& options) {
   auto invalid = [](std::string why) { return Status(Code::kInvalidArgument, "a tcp mesh: " + std::move(why)); };
   if (seat.size < 1 || seat.rank < 0 || seat.rank >= seat.size) {
     return invalid(text("rank ", seat.rank, " of ", seat.size));
@@ -34,8 +34,8 @@ Status check(const Seat& seat, const std::vector<std::vector<net::Socket>>& stre
     if (sockets.empty() != (peer == seat.rank)) {
       return invalid(text(sockets.size(), " streams from rank ", seat.rank, " to rank ", peer));
     }
-    for (const net::Socket& socket : sockets) {
-      if (!socket.valid()) return invalid(text("a closed stream to rank ", peer));
+    for (const Wire& wire : sockets) {
+      if (!wire.socket.valid()) return invalid(text("a closed stream to rank ", peer));
     }
   }
   return {};
@@ -43,24 +43,27 @@ Status check(const Seat& seat, const std::vector<std::vector<net::Socket>>& stre
 
 }  // namespace
 
-Result<std::unique_ptr<Mesh>> Mesh::create(const Seat& seat, std::vector<std::vector<net::Socket>> streams,
+Result<std::unique_ptr<Mesh>> Mesh::create(const Seat& seat, std::vector<std::vector<Wire>> streams,
                                            const MeshOptions& options) {
   HORO_TRY(check(seat, streams, options));
   HORO_ASSIGN(net::Wake wake, net::Wake::create());
-  return std::unique_ptr<Mesh>(new Mesh(seat, std::move(streams), options, std::move(wake)));
+  std::unique_ptr<Mesh> mesh(new Mesh(seat, options, std::move(wake)));
+  for (int peer = 0; peer < seat.size; ++peer) {
+    if (peer == seat.rank) continue;
+    const auto at = static_cast<size_t>(peer);
+    HORO_ASSIGN(mesh->links_[at], Link::create(mesh->common_, peer, std::move(streams[at])));
+  }
+  return mesh;
 }
 
-Mesh::Mesh(const Seat& seat, std::vector<std::vector<net::Socket>> streams, const MeshOptions& options, net::Wake wake)
+Mesh::Mesh(const Seat& seat, const MeshOptions& options, net::Wake wake)
     : seat_(seat), options_(options), reported_(static_cast<size_t>(seat.size)), wake_(std::move(wake)) {
   common_.rank = seat.rank;
   common_.epoch = seat.epoch;
   common_.group = seat.group;
   common_.chunk = options.chunk;
   common_.checksum = options.checksum;
-  for (int peer = 0; peer < seat.size; ++peer) {
-    auto& sockets = streams[static_cast<size_t>(peer)];
-    links_.push_back(peer == seat.rank ? nullptr : std::make_unique<Link>(common_, peer, std::move(sockets)));
-  }
+  links_.resize(static_cast<size_t>(seat.size));
 }
 
 Link& Mesh::link(int peer) {

@@ -16,6 +16,9 @@
 // A frame of a later operation, or of a message that is not posted yet, stays where it is and its stream is not read
 // beyond a bounded buffer: TCP's flow control holds the sender back.
 //
+// On encrypted streams (net/record.h) all of that travels in sealed records. A record that does not open breaks the
+// stream for good: what follows it cannot be believed either.
+//
 // After a damaged header, or a frame of another epoch, group or rank, the stream is out of step for good: the operation
 // fails with kCorrupt or kIncompatible, and so does every later one that needs this peer. A damaged payload fails its
 // operation only. An ended stream is kPeerLost (`lost` has the peer), after everything that came before was read.
@@ -60,7 +63,7 @@ class Mesh final : public transport::Mesh {
  public:
   /// `streams[peer]` are connected and authenticated and belong to this mesh alone, in the same order and number on
   /// both sides; streams[rank] is empty. kInvalidArgument otherwise, kUnavailable when descriptors are short.
-  static Result<std::unique_ptr<Mesh>> create(const Seat& seat, std::vector<std::vector<net::Socket>> streams,
+  static Result<std::unique_ptr<Mesh>> create(const Seat& seat, std::vector<std::vector<Wire>> streams,
                                               const MeshOptions& options = {});
 
   int rank() const override { return seat_.rank; }
@@ -74,7 +77,7 @@ class Mesh final : public transport::Mesh {
   void revoke() override;
 
  private:
-  Mesh(const Seat& seat, std::vector<std::vector<net::Socket>> streams, const MeshOptions& options, net::Wake wake);
+  Mesh(const Seat& seat, const MeshOptions& options, net::Wake wake);
 
   Link& link(int peer);
   bool idle() const;

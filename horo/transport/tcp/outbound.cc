@@ -1,5 +1,6 @@
 #include "horo/transport/tcp/outbound.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "horo/kernel/reduce.h"
@@ -14,11 +15,11 @@ bool Outbound::has_room() const {
 
 /// Room in the staging memory, as part of the batch.
 std::byte* Outbound::stage(size_t bytes) {
-  if (empty()) staging_.reserve(kStaging);
+  if (pieces_.empty()) staging_.reserve(kStaging);
   size_t at = staging_.size();
   staging_.resize(at + bytes);
   std::byte* place = staging_.data() + at;
-  if (!empty() && pieces_.back().data() + pieces_.back().size() == place) {
+  if (!pieces_.empty() && pieces_.back().data() + pieces_.back().size() == place) {
     pieces_.back() = {pieces_.back().data(), pieces_.back().size() + bytes};
   } else {
     pieces_.emplace_back(place, bytes);
@@ -66,18 +67,47 @@ void Outbound::add_copied(net::FrameHeader header, std::span<const std::byte> pa
 }
 
 net::IoResult Outbound::flush(const net::Socket& socket) {
+  if (cipher_) return flush_sealed(socket);
   auto rest = std::span<const std::span<const std::byte>>(pieces_).subspan(first_);
   net::IoResult result = rest.size() == 1 ? socket.send(rest[0]) : socket.send(rest);
-  size_t left = result.bytes();
-  if (left > 0) begun_ = true;
-  while (left > 0 && left >= pieces_[first_].size()) left -= pieces_[first_++].size();
-  if (left > 0) pieces_[first_] = pieces_[first_].subspan(left);
-  if (first_ == pieces_.size()) {
-    pieces_.clear();
-    staging_.clear();
-    first_ = bytes_ = 0;
-    begun_ = false;
+  advance(result.bytes());
+  if (first_ == pieces_.size()) all_sent();
+  return result;
+}
+
+/// So many bytes of the batch are under way.
+void Outbound::advance(size_t bytes) {
+  if (bytes > 0) begun_ = true;
+  while (bytes > 0 && bytes >= pieces_[first_].size()) bytes -= pieces_[first_++].size();
+  if (bytes > 0) pieces_[first_] = pieces_[first_].subspan(bytes);
+}
+
+void Outbound::all_sent() {
+  pieces_.clear();
+  staging_.clear();
+  first_ = bytes_ = 0;
+  begun_ = false;
+}
+
+Status Outbound::seal_some() {
+  while (first_ < pieces_.size() && sealed_.size() < kSealAtOnce) {
+    const auto part = pieces_[first_].first(std::min(pieces_[first_].size(), kRecord));
+    HORO_TRY(cipher_->seal(std::span(&part, 1), sealed_));
+    advance(part.size());
   }
+  return {};
+}
+
+net::IoResult Outbound::flush_sealed(const net::Socket& socket) {
+  if (sealed_.empty()) {
+    if (Status status = seal_some(); !status.ok()) return net::IoResult::failed(status);
+  }
+  net::IoResult result = socket.send(std::span(sealed_).subspan(sent_));
+  sent_ += result.bytes();
+  if (sent_ < sealed_.size()) return result;
+  sealed_.clear();
+  sent_ = 0;
+  if (first_ == pieces_.size()) all_sent();
   return result;
 }
 

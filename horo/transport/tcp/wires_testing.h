@@ -10,7 +10,15 @@
 
 namespace horo::transport::tcp {
 
-using Sockets = std::vector<net::Socket>;
+using Sockets = std::vector<Wire>;
+
+/// Keys of both ends of a stream.
+inline std::pair<net::StreamKeys, net::StreamKeys> paired_keys(net::Protection protection) {
+  net::Key there = net::Key::random().value(), back = net::Key::random().value();
+  net::Key there_too = there.copy().value(), back_too = back.copy().value();
+  return {net::StreamKeys{protection, std::move(there), std::move(back)},
+          net::StreamKeys{protection, std::move(back_too), std::move(there_too)}};
+}
 
 inline std::pair<net::Socket, net::Socket> connected_pair(bool tcp, const net::SocketOptions& options = {}) {
   if (!tcp) return net::Socket::pair().value();
@@ -27,6 +35,7 @@ struct WiresOptions {
   bool tcp = false;
   size_t streams = 1;
   net::SocketOptions socket;
+  net::Protection protection = net::Protection::kChecksum;
   MeshOptions mesh;
 };
 
@@ -39,8 +48,14 @@ inline std::vector<std::unique_ptr<Mesh>> connected_meshes(int size, const Wires
     for (size_t b = a + 1; b < count; ++b) {
       for (size_t i = 0; i < options.streams; ++i) {
         auto [here, there] = connected_pair(options.tcp, options.socket);
-        sockets[a][b].push_back(std::move(here));
-        sockets[b][a].push_back(std::move(there));
+        if (options.protection == net::Protection::kChecksum) {
+          sockets[a][b].push_back(std::move(here));
+          sockets[b][a].push_back(std::move(there));
+          continue;
+        }
+        auto [mine, theirs] = paired_keys(options.protection);
+        sockets[a][b].push_back({std::move(here), std::move(mine)});
+        sockets[b][a].push_back({std::move(there), std::move(theirs)});
       }
     }
   }
