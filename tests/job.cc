@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "horo/base/text.h"
+#include "horo/engine/knobs.h"
 #include "horo/group/knobs.h"
 #include "horo/rendezvous/bootstrap.h"
 #include "horo/rendezvous/knobs.h"
@@ -54,7 +55,7 @@ Result<std::unique_ptr<rendezvous::TcpStoreServer>> start_store(const JobOptions
   return server;
 }
 
-int run_rank(int rank, const JobOptions& options, const Body& body, int start_fd,
+int run_rank(int rank, const JobOptions& options, const Part& part, int start_fd,
              const std::optional<KeyBytes>& key_bytes) {
   if (options.enter && !options.enter(rank)) return 89;
   const std::string store = read_all(start_fd);  // Ends when the test has written the address.
@@ -70,13 +71,7 @@ int run_rank(int rank, const JobOptions& options, const Body& body, int start_fd
     std::fprintf(stderr, "rank %d: %s\n", rank, engine_options.status().to_string().c_str());
     return 90;
   }
-  auto engine = group::Engine::start(std::move(*engine_options));
-  if (!engine.ok()) {
-    tell(engine.status().to_string());
-    std::fprintf(stderr, "rank %d: %s\n", rank, engine.status().to_string().c_str());
-    return 91;
-  }
-  return body(**engine);
+  return part(std::move(*engine_options));
 }
 
 }  // namespace
@@ -115,7 +110,7 @@ bool Hold::wait(Deadline deadline) {
 
 Result<group::EngineOptions> options_of_rank(int rank, int size, const Environment& environment,
                                              const std::string& store, std::shared_ptr<const net::Key> key) {
-  HORO_ASSIGN(Config config, Config::read({group::kKnobs, rendezvous::kKnobs}, environment));
+  HORO_ASSIGN(Config config, Config::read({group::kKnobs, rendezvous::kKnobs, engine::kKnobs}, environment));
   group::EngineOptions options{.rank = rank, .size = size, .job = "test", .key = key, .config = config};
   HORO_ASSIGN(net::Address address, net::Address::parse(store));
   if (!key) key = key_of(std::nullopt);
@@ -125,6 +120,19 @@ Result<group::EngineOptions> options_of_rank(int rank, int size, const Environme
 }
 
 Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& body) {
+  return start_part(options, [&body](group::EngineOptions engine_options) {
+    const int rank = engine_options.rank;
+    auto engine = group::Engine::start(std::move(engine_options));
+    if (!engine.ok()) {
+      tell(engine.status().to_string());
+      std::fprintf(stderr, "rank %d: %s\n", rank, engine.status().to_string().c_str());
+      return 91;
+    }
+    return body(**engine);
+  });
+}
+
+Result<std::unique_ptr<Job>> Job::start_part(const JobOptions& options, const Part& part) {
   std::unique_ptr<Job> job(new Job);
   std::optional<KeyBytes> key_bytes;
   if (options.with_key) {
@@ -144,7 +152,7 @@ Result<std::unique_ptr<Job>> Job::start(const JobOptions& options, const Body& b
       close(start[1]);
       close(told[0]);
       tell_fd = told[1];
-      const int code = run_rank(rank, options, body, start[0], key_bytes);
+      const int code = run_rank(rank, options, part, start[0], key_bytes);
       std::fflush(nullptr);
       _exit(code);
     }

@@ -33,11 +33,14 @@ struct JobOptions {
 
 /// What a rank does. The value is its exit code.
 using Body = std::function<int(group::Engine& engine)>;
+/// The same, of a rank that starts what it needs itself.
+using Part = std::function<int(group::EngineOptions options)>;
 
 /// Ranks are killed at the end of its life, if they still run.
 class Job {
  public:
   static Result<std::unique_ptr<Job>> start(const JobOptions& options, const Body& body);
+  static Result<std::unique_ptr<Job>> start_part(const JobOptions& options, const Part& part);
   ~Job();
 
   pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }

@@ -38,7 +38,8 @@ Result<std::span<std::byte>> SharedScratch::get(int slot, uint64_t bytes) {
 }
 
 Executor::Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer)
-    : group_(group),
+    : engine_(engine),
+      group_(group),
       carrier_(std::move(group)),
       scratch_(engine),
       runner_(carrier_, scratch_, observer),
@@ -86,6 +87,12 @@ bool Executor::run_here(Work& work, bool may_spin) {
 }
 
 void Executor::run(Work& work) {
+  if (work.units.empty()) {
+    const Status met = runner_.meet();
+    const Status& outcome = work.verdict.ok() ? met : work.verdict;
+    for (const Handle& submission : work.submissions) submission->finish(outcome, work.answer);
+    return;
+  }
   if (is_special(work.units.front().kind())) {
     for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
     return;
@@ -110,6 +117,7 @@ void Executor::work(const std::stop_token& stop) {
     busy_ = true;
     lock.unlock();
     run(next);
+    engine_.bell().ring();  // A thread that waits for one of these may drive the loop, and sleeps there.
     lock.lock();
     busy_ = false;
   }

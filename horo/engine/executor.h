@@ -65,6 +65,7 @@ class Executor {
   void work(const std::stop_token& stop);
   void run(Work& work);
 
+  group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   GroupCarrier carrier_;
   SharedScratch scratch_;

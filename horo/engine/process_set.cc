@@ -44,13 +44,14 @@ Status ProcessSet::join(const Handle& joining) {
 
 void ProcessSet::drive(Time now, bool here, bool may_spin) {
   if (over_) return;
+  // Asked first: what a rank said before it left still counts.
+  const std::optional<Status> why = group_->over();
   post_->pump();
   while (std::optional<group::Letter> letter = post_->receive()) {
     if (Status status = negotiation_.receive(letter->from, letter->bytes, now); !status.ok()) {
       group_->give_up(status);
     }
   }
-  if (std::optional<Status> why = group_->over()) return close(*why);
   for (const Handle& submission : queue_.take_new()) negotiation_.announce(submission->unit(), now);
   {
     std::lock_guard lock(mutex_);
@@ -59,22 +60,25 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   }
   negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
   for (Output& output : negotiation_.step(now)) act(output, here, may_spin);
+  if (why) return close(*why);
   note_waiting(now);
 }
 
 void ProcessSet::act(Output& output, bool here, bool may_spin) {
   if (auto* send = std::get_if<output::Send>(&output)) {
     if (Status status = post_->send(send->to, send->message); !status.ok()) group_->give_up(status);
-  } else if (auto* run = std::get_if<output::Run>(&output)) {
-    act(*run, here, may_spin);
+  } else if (auto* batch = std::get_if<output::Run>(&output)) {
+    Work work;
+    for (const Unit& unit : batch->units) work.submissions.push_back(queue_.take(unit.key()));
+    work.units = std::move(batch->units);
+    run(std::move(work), here, may_spin);
   } else if (auto* fail = std::get_if<output::Fail>(&output)) {
-    const Status why(Code::kMismatch, fail->message);
-    for (const Handle& submission : queue_.take_all_of(fail->names)) submission->finish(why);
+    run({{}, queue_.take_all_of(fail->names), Status(Code::kMismatch, fail->message), 0}, here, may_spin);
   } else if (auto* joined = std::get_if<output::Joined>(&output)) {
     std::unique_lock lock(mutex_);
     Handle joining = std::exchange(joining_, nullptr);
     lock.unlock();
-    if (joining) joining->finish({}, ranks()[static_cast<size_t>(joined->last)]);
+    run({{}, {std::move(joining)}, {}, ranks()[static_cast<size_t>(joined->last)]}, here, may_spin);
   } else if (auto* stall = std::get_if<output::Stall>(&output)) {
     engine_.log().warning(stall_text(*stall, ranks()));
   } else if (auto* abort = std::get_if<output::Abort>(&output)) {
@@ -82,10 +86,7 @@ void ProcessSet::act(Output& output, bool here, bool may_spin) {
   }
 }
 
-void ProcessSet::act(output::Run& run, bool here, bool may_spin) {
-  Work work;
-  for (const Unit& unit : run.units) work.submissions.push_back(queue_.take(unit.key()));
-  work.units = std::move(run.units);
+void ProcessSet::run(Work work, bool here, bool may_spin) {
   if (here && executor_.run_here(work, may_spin)) return;
   if (Status status = executor_.submit(std::move(work)); !status.ok()) group_->give_up(status);
 }

@@ -54,7 +54,7 @@ class ProcessSet {
   ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
              Executor::Special special, Observer* observer);
   void act(Output& output, bool here, bool may_spin);
-  void act(output::Run& run, bool here, bool may_spin);
+  void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
 
   group::Engine& engine_;

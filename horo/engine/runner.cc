@@ -136,8 +136,14 @@ Status Runner::run_pieces(Pieces& pieces) {
     case Kind::kAlltoall:
       return alltoall(pieces[0]);
     default:
-      return {};  // Everybody is here: that is all a barrier is.
+      return meet();
   }
+}
+
+Status Runner::meet() {
+  Operation operation;
+  operation.kind = collective::Kind::kBarrier;
+  return carrier_.run(operation, nullptr, nullptr);
 }
 
 Status Runner::carry(const Pieces& pieces, const Operation& operation, const std::byte* in, std::byte* out) {

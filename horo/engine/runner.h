@@ -26,6 +26,10 @@ struct Piece {
 struct Work {
   std::vector<Unit> units;
   std::vector<Handle> submissions;
+  /// Without units: what the submissions are told once every member has come so far. A rank that is told may end, and
+  /// the others would find it gone before they hear the same.
+  Status verdict;
+  int64_t answer = 0;
 };
 
 /// Told what a runner does, for the timeline and the metrics. Called on the runner's thread.
@@ -45,6 +49,8 @@ class Runner {
   /// One status per unit. What cannot be put together (a group of several dtypes) is run one after the other, the same
   /// way on all members.
   std::vector<Status> run(Work& work);
+  /// Until every member has come here.
+  Status meet();
 
  private:
   using Pieces = std::vector<Piece>;

@@ -1,0 +1,461 @@
+// Negotiated execution by real processes: any order, any thread, groups, joins, process sets, losses.
+#include "horo/engine/runtime.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "tests/job.h"
+
+#include "horo/base/text.h"
+
+namespace horo::test {
+namespace {
+
+using engine::Call;
+using engine::Handle;
+using engine::Kind;
+using engine::Reduction;
+using engine::Runtime;
+using engine::Tensor;
+
+template <class T>
+std::byte* bytes_of(std::vector<T>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+
+Call call_of(std::string name, Kind kind, std::vector<float>& values, Reduction reduction = Reduction::kSum) {
+  Call call;
+  call.tensor.name = std::move(name);
+  call.tensor.kind = kind;
+  call.tensor.dtype = DType::kF32;
+  call.tensor.reduction = reduction;
+  call.tensor.shape = {static_cast<int64_t>(values.size())};
+  call.input = bytes_of(values);
+  return call;
+}
+
+Call in_place(std::string name, std::vector<float>& values, Reduction reduction = Reduction::kSum) {
+  Call call = call_of(std::move(name), Kind::kAllreduce, values, reduction);
+  call.output = bytes_of(values);
+  return call;
+}
+
+std::vector<float> floats(const engine::TensorResult& result) {
+  uint64_t count = 1;
+  for (int64_t extent : result.shape) count *= static_cast<uint64_t>(extent);
+  std::vector<float> values(count);
+  std::memcpy(values.data(), result.memory, count * sizeof(float));
+  return values;
+}
+
+/// Ends the rank with the line that was wrong.
+#define REQUIRE(condition)                                                                          \
+  do {                                                                                              \
+    if (!(condition)) {                                                                             \
+      std::fprintf(stderr, "rank %d, %s:%d: %s\n", runtime.rank(), __FILE__, __LINE__, #condition); \
+      return 1;                                                                                     \
+    }                                                                                               \
+  } while (false)
+#define REQUIRE_OK(expression)                                                         \
+  do {                                                                                 \
+    const Status require_status = (expression);                                        \
+    if (!require_status.ok()) {                                                        \
+      std::fprintf(stderr, "rank %d, %s:%d: %s\n", runtime.rank(), __FILE__, __LINE__, \
+                   require_status.to_string().c_str());                                \
+      return 1;                                                                        \
+    }                                                                                  \
+  } while (false)
+
+using RuntimeBody = std::function<int(Runtime&)>;
+
+std::unique_ptr<Job> start(const JobOptions& options, const RuntimeBody& body,
+                           std::vector<std::vector<int>> sets = {}) {
+  auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
+    const int rank = engine_options.rank;
+    auto runtime = Runtime::start({.engine = std::move(engine_options), .process_sets = sets});
+    if (!runtime.ok()) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, runtime.status().to_string().c_str());
+      return 92;
+    }
+    return body(**runtime);
+  });
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? std::move(*job) : nullptr;
+}
+
+void expect_zero(Job& job, double seconds = 60) {
+  auto codes = job.wait(Deadline::after_seconds(seconds));
+  ASSERT_TRUE(codes.ok()) << codes.status();
+  for (size_t rank = 0; rank < codes->size(); ++rank) EXPECT_EQ((*codes)[rank], 0) << "rank " << rank;
+}
+
+/// What one process cannot end before: the others would find it gone.
+int leave_together(Runtime& runtime) {
+  std::vector<float> none;
+  Call call = call_of("the end", Kind::kBarrier, none);
+  auto handle = runtime.submit(0, {call});
+  REQUIRE_OK(handle.status());
+  REQUIRE_OK(runtime.wait(0, *handle));
+  return 0;
+}
+
+Status allreduce(Runtime& runtime, std::string name, std::vector<float>& values, int set = 0,
+                 Reduction reduction = Reduction::kSum) {
+  HORO_ASSIGN(Handle handle, runtime.submit(set, {in_place(std::move(name), values, reduction)}));
+  return runtime.wait(set, handle);
+}
+
+int submit_in_random_order(Runtime& runtime, int steps, int tensors) {
+  std::mt19937 random(static_cast<unsigned>(runtime.rank()) + 7);
+  const float sum = static_cast<float>(runtime.size() * (runtime.size() + 1)) / 2;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<int> order(static_cast<size_t>(tensors));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::vector<float>> data(order.size());
+    std::vector<Handle> handles;
+    for (int tensor : order) {
+      std::vector<float>& values = data[static_cast<size_t>(tensor)];
+      values.assign(static_cast<size_t>(1 + tensor * 37 % 500),
+                    static_cast<float>((runtime.rank() + 1) * (tensor + 1)));
+      auto handle = runtime.submit(0, {in_place(text("t", tensor), values)});
+      REQUIRE_OK(handle.status());
+      handles.push_back(*handle);
+    }
+    for (const Handle& handle : handles) REQUIRE_OK(runtime.wait(0, handle));
+    for (int tensor : order) {
+      const float expected = sum * static_cast<float>(tensor + 1);
+      for (float value : data[static_cast<size_t>(tensor)]) REQUIRE(value == expected);
+    }
+  }
+  return leave_together(runtime);
+}
+
+TEST(Runtime, TensorsInDifferentOrdersMeet) {
+  for (int ranks : {1, 2, 3, 4, 8}) {
+    SCOPED_TRACE(text(ranks, " ranks"));
+    auto job = start({.ranks = ranks}, [](Runtime& runtime) { return submit_in_random_order(runtime, 20, 50); });
+    ASSERT_TRUE(job);
+    expect_zero(*job);
+  }
+}
+
+TEST(Runtime, TensorsInDifferentOrdersMeetOverTcpAndBetweenHosts) {
+  auto tcp = start({.ranks = 3, .environment = {{"HORO_TRANSPORT", "tcp"}}},
+                   [](Runtime& runtime) { return submit_in_random_order(runtime, 5, 20); });
+  ASSERT_TRUE(tcp);
+  expect_zero(*tcp);
+  JobOptions hosts{.ranks = 5};
+  hosts.per_rank = [](int rank) {
+    return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", text("host", rank / 2)}};
+  };
+  auto mixed = start(hosts, [](Runtime& runtime) { return submit_in_random_order(runtime, 5, 20); });
+  ASSERT_TRUE(mixed);
+  expect_zero(*mixed);
+}
+
+int every_operation(Runtime& runtime) {
+  const int size = runtime.size(), rank = runtime.rank();
+  // Allgather with different numbers of rows, two of them fused.
+  std::vector<float> rows(static_cast<size_t>(rank + 1) * 2, static_cast<float>(rank));
+  Call first = call_of("rows", Kind::kAllgather, rows), second = call_of("more rows", Kind::kAllgather, rows);
+  first.tensor.shape = second.tensor.shape = {rank + 1, 2};
+  auto gathered = runtime.submit(0, {first, second});
+  REQUIRE_OK(gathered.status());
+  REQUIRE_OK(runtime.wait(0, *gathered));
+  std::vector<float> expected;
+  for (int r = 0; r < size; ++r) expected.insert(expected.end(), static_cast<size_t>(r + 1) * 2, static_cast<float>(r));
+  for (size_t i : {0, 1}) {
+    REQUIRE((*gathered)->result(i).shape == (std::vector<int64_t>{size * (size + 1) / 2, 2}));
+    REQUIRE(floats((*gathered)->result(i)) == expected);
+  }
+  // Broadcast from the last rank, into other memory.
+  std::vector<float> told(3, static_cast<float>(rank));
+  Call broadcast = call_of("told", Kind::kBroadcast, told);
+  broadcast.tensor.root = size - 1;
+  auto heard = runtime.submit(0, {broadcast});
+  REQUIRE_OK(heard.status());
+  REQUIRE_OK(runtime.wait(0, *heard));
+  REQUIRE(floats((*heard)->result(0)) == std::vector<float>(3, static_cast<float>(size - 1)));
+  // Alltoall: r + 1 rows to rank r.
+  std::vector<float> sent;
+  std::vector<uint64_t> splits;
+  for (int r = 0; r < size; ++r) {
+    sent.insert(sent.end(), static_cast<size_t>(r + 1), static_cast<float>(rank * 100 + r));
+    splits.push_back(static_cast<uint64_t>(r + 1));
+  }
+  Call alltoall = call_of("mail", Kind::kAlltoall, sent);
+  alltoall.splits = splits;
+  auto mail = runtime.submit(0, {alltoall});
+  REQUIRE_OK(mail.status());
+  REQUIRE_OK(runtime.wait(0, *mail));
+  expected.clear();
+  for (int r = 0; r < size; ++r) {
+    expected.insert(expected.end(), static_cast<size_t>(rank + 1), static_cast<float>(r * 100 + rank));
+  }
+  REQUIRE(floats((*mail)->result(0)) == expected);
+  REQUIRE((*mail)->result(0).received_splits ==
+          std::vector<uint64_t>(static_cast<size_t>(size), static_cast<uint64_t>(rank + 1)));
+  // Reducescatter of 5 rows, alone and as a group.
+  std::vector<float> grid(5 * 3);
+  std::iota(grid.begin(), grid.end(), 0.0F);
+  Call scatter = call_of("grid", Kind::kReduceScatter, grid), again = call_of("grid 2", Kind::kReduceScatter, grid);
+  scatter.tensor.shape = again.tensor.shape = {5, 3};
+  auto scattered = runtime.submit(0, {scatter, again});
+  REQUIRE_OK(scattered.status());
+  REQUIRE_OK(runtime.wait(0, *scattered));
+  const std::vector<uint64_t> share = engine::shares(5, size);
+  uint64_t begin = 0;
+  for (int r = 0; r < rank; ++r) begin += share[static_cast<size_t>(r)];
+  expected.clear();
+  for (uint64_t i = begin * 3; i < (begin + share[static_cast<size_t>(rank)]) * 3; ++i) {
+    expected.push_back(static_cast<float>(i) * static_cast<float>(size));
+  }
+  for (size_t i : {0, 1}) REQUIRE(floats((*scattered)->result(i)) == expected);
+  return leave_together(runtime);
+}
+
+TEST(Runtime, EveryOperationGivesWhatItSays) {
+  for (int ranks : {1, 2, 3, 4}) {
+    SCOPED_TRACE(text(ranks, " ranks"));
+    auto job = start({.ranks = ranks}, every_operation);
+    ASSERT_TRUE(job);
+    expect_zero(*job);
+  }
+}
+
+TEST(Runtime, AMismatchFailsOnAllRanksAndTheJobGoesOn) {
+  auto job = start({.ranks = 3}, [](Runtime& runtime) {
+    std::vector<float> values(runtime.rank() == 1 ? 5 : 4, 1.0F);
+    const Status status = allreduce(runtime, "w", values);
+    REQUIRE(status.code() == Code::kMismatch);
+    REQUIRE(status.message().find("'w'") != std::string::npos);
+    REQUIRE(status.message().find("rank 1") != std::string::npos);
+    REQUIRE(values[0] == 1.0F);
+    values.assign(4, 1.0F);
+    REQUIRE_OK(allreduce(runtime, "w", values));
+    REQUIRE(values == std::vector<float>(4, 3.0F));
+    return leave_together(runtime);
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
+TEST(Runtime, ANameInUseIsRefusedAndNothingOfAGroupStays) {
+  auto job = start({.ranks = 2}, [](Runtime& runtime) {
+    std::vector<float> a(4, 1.0F), b(4, 1.0F), c(4, 1.0F);
+    // The other rank waits with "a" until this one has tried everything, so "a" is pending.
+    std::vector<float> go(1, 0.0F);
+    if (runtime.rank() == 0) {
+      auto first = runtime.submit(0, {in_place("a", a)});
+      REQUIRE_OK(first.status());
+      REQUIRE(runtime.submit(0, {in_place("a", b)}).status().code() == Code::kInvalidArgument);
+      REQUIRE(runtime.submit(0, {in_place("b", b), in_place("a", c)}).status().code() == Code::kInvalidArgument);
+      REQUIRE(runtime.submit(0, {in_place("c", b), in_place("c", c)}).status().code() == Code::kInvalidArgument);
+      REQUIRE_OK(allreduce(runtime, "go", go));
+      REQUIRE_OK(runtime.wait(0, *first));
+    } else {
+      REQUIRE_OK(allreduce(runtime, "go", go));
+      REQUIRE_OK(allreduce(runtime, "a", a));
+    }
+    REQUIRE_OK(allreduce(runtime, "b", b));
+    REQUIRE_OK(allreduce(runtime, "c", c));
+    return leave_together(runtime);
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
+TEST(Runtime, AJoinedRankGivesTheIdentity) {
+  auto job = start({.ranks = 3}, [](Runtime& runtime) {
+    const auto mine = static_cast<float>(runtime.rank() + 1);
+    if (runtime.rank() != 1) {
+      std::vector<float> sum(4, mine), least(4, mine), product(4, mine), mean(4, mine);
+      REQUIRE_OK(allreduce(runtime, "sum", sum));
+      REQUIRE(sum == std::vector<float>(4, 4.0F));
+      REQUIRE_OK(allreduce(runtime, "least", least, 0, Reduction::kMin));
+      REQUIRE(least == std::vector<float>(4, 1.0F));
+      REQUIRE_OK(allreduce(runtime, "product", product, 0, Reduction::kProduct));
+      REQUIRE(product == std::vector<float>(4, 3.0F));
+      REQUIRE_OK(allreduce(runtime, "mean", mean, 0, Reduction::kAverage));
+      REQUIRE(mean == std::vector<float>(4, 4.0F / 3.0F));
+      Call gather = call_of("gather", Kind::kAllgather, sum);
+      auto handle = runtime.submit(0, {gather});
+      REQUIRE_OK(handle.status());
+      REQUIRE(runtime.wait(0, *handle).code() == Code::kMismatch);
+    }
+    auto joined = runtime.join();
+    REQUIRE_OK(joined.status());
+    REQUIRE_OK(runtime.wait(0, *joined));
+    REQUIRE((*joined)->answer() != 1);
+    std::vector<float> after(4, mine);
+    REQUIRE_OK(allreduce(runtime, "after", after));
+    REQUIRE(after == std::vector<float>(4, 6.0F));
+    return leave_together(runtime);
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
+TEST(Runtime, ProcessSetsComeAndGoBesideTraffic) {
+  auto job = start({.ranks = 4},
+                   [](Runtime& runtime) {
+                     const auto mine = static_cast<float>(runtime.rank() + 1);
+                     const int pair = runtime.rank() % 2 == 0 ? 1 : 2;
+                     for (int round = 0; round < 10; ++round) {
+                       std::vector<float> all(100, mine), some(100, mine), added(100, mine);
+                       auto everybody = runtime.submit(0, {in_place("all", all)});
+                       REQUIRE_OK(everybody.status());
+                       REQUIRE_OK(allreduce(runtime, "some", some, pair));
+                       REQUIRE(some[0] == (pair == 1 ? 4.0F : 6.0F));
+                       auto number = runtime.add_set({0, 1, 2});
+                       REQUIRE_OK(number.status());
+                       REQUIRE(*number == 3);
+                       if (runtime.rank() < 3) {
+                         REQUIRE_OK(allreduce(runtime, "added", added, *number));
+                         REQUIRE(added[0] == 6.0F);
+                       } else {
+                         REQUIRE(allreduce(runtime, "added", added, *number).code() == Code::kInvalidArgument);
+                       }
+                       REQUIRE(runtime.add_set({2, 1, 0}).status().code() == Code::kInvalidArgument);
+                       REQUIRE_OK(runtime.remove_set(*number));
+                       REQUIRE_OK(runtime.wait(0, *everybody));
+                       REQUIRE(all[0] == 10.0F);
+                     }
+                     REQUIRE(runtime.set_numbers() == (std::vector<int>{0, 1, 2}));
+                     return leave_together(runtime);
+                   },
+                   {{0, 2}, {1, 3}});
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
+TEST(Runtime, EightThreadsHandInAtOnce) {
+  auto job = start({.ranks = 2}, [](Runtime& runtime) {
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 8; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (int i = 0; i < 100; ++i) {
+          std::vector<float> values(64, static_cast<float>(thread + i));
+          if (!allreduce(runtime, text("thread ", thread), values).ok()) ++wrong;
+          if (values != std::vector<float>(64, 2.0F * static_cast<float>(thread + i))) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    REQUIRE(wrong == 0);
+    return leave_together(runtime);
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
+TEST(Runtime, AdasumOfAnyNumberOfRanks) {
+  for (int ranks : {1, 2, 3, 4, 5}) {
+    auto job = start({.ranks = ranks}, [](Runtime& runtime) {
+      // Orthogonal gradients are added, equal ones averaged.
+      std::vector<float> apart(10, 0.0F), same(1000, 2.0F);
+      apart[static_cast<size_t>(runtime.rank())] = 1.0F;
+      auto handle =
+          runtime.submit(0, {in_place("apart", apart, Reduction::kAdasum), in_place("same", same, Reduction::kAdasum)});
+      REQUIRE_OK(handle.status());
+      REQUIRE_OK(runtime.wait(0, *handle));
+      for (int i = 0; i < 10; ++i) REQUIRE(apart[static_cast<size_t>(i)] == (i < runtime.size() ? 1.0F : 0.0F));
+      for (float value : same) REQUIRE(value == 2.0F);
+      return leave_together(runtime);
+    });
+    ASSERT_TRUE(job);
+    expect_zero(*job);
+  }
+}
+
+TEST(Runtime, ALostRankFailsEverythingPendingOnTheOthers) {
+  for (const char* transport : {"shm", "tcp"}) {
+    auto job = start({.ranks = 3, .environment = {{"HORO_TRANSPORT", transport}}}, [](Runtime& runtime) {
+      std::vector<float> values(4, 1.0F);
+      REQUIRE_OK(allreduce(runtime, "before", values));
+      tell("ready\n");
+      const Status status = allreduce(runtime, runtime.rank() == 1 ? "never" : "after", values);
+      REQUIRE(status.code() == Code::kPeerLost);
+      REQUIRE(std::count(status.lost().begin(), status.lost().end(), 1) == 1);  // The other may have left by now.
+      REQUIRE(runtime.submit(0, {in_place("later", values)}).status().code() == Code::kPeerLost);
+      return 0;
+    });
+    ASSERT_TRUE(job);
+    for (int rank : {0, 1, 2}) ASSERT_TRUE(job->next_line(rank, Deadline::after_seconds(20)).ok());
+    job->signal(1, SIGKILL);
+    auto codes = job->wait(Deadline::after_seconds(30));
+    ASSERT_TRUE(codes.ok()) << codes.status();
+    EXPECT_EQ(*codes, (std::vector<int>{0, -SIGKILL, 0})) << transport;
+  }
+}
+
+TEST(Runtime, AStallNamesTheRankThatIsMissing) {
+  for (const char* transport : {"shm", "tcp"}) {
+    Hold hold;
+    auto job = start({.ranks = 3, .environment = {{"HORO_TRANSPORT", transport}, {"HORO_STALL_WARNING", "100ms"}}},
+                     [&](Runtime& runtime) {
+                       hold.take_part();
+                       std::vector<float> values(4, 1.0F);
+                       if (runtime.rank() == 0) tell_log();
+                       if (runtime.rank() == 2) hold.wait(Deadline::after_seconds(20));
+                       REQUIRE_OK(allreduce(runtime, "late", values));
+                       return leave_together(runtime);
+                     });
+    ASSERT_TRUE(job);
+    auto line = job->next_line(0, Deadline::after_seconds(15));
+    ASSERT_TRUE(line.ok()) << line.status();
+    EXPECT_NE(line->find("'late'"), std::string::npos) << *line;
+    EXPECT_NE(line->find("rank 2"), std::string::npos) << *line;
+    hold.let_go();
+    expect_zero(*job);
+  }
+}
+
+TEST(Runtime, StartsAndEndsAgainAndAgainInOneProcess) {
+  auto job = Job::start_part({.ranks = 1}, [](const group::EngineOptions& options) {
+    for (int i = 0; i < 100; ++i) {
+      auto started = Runtime::start({.engine = options});
+      if (!started.ok()) return 1;
+      Runtime& runtime = **started;
+      std::vector<float> values(4, 1.0F);
+      REQUIRE_OK(allreduce(runtime, "x", values));
+      runtime.shutdown();
+      REQUIRE(runtime.submit(0, {in_place("y", values)}).status().code() == Code::kStopped);
+    }
+    return 0;
+  });
+  ASSERT_TRUE(job.ok()) << job.status();
+  expect_zero(**job);
+}
+
+TEST(Runtime, PrintsTheLatencyOfASmallCachedAllreduce) {
+  auto job = start({.ranks = 2}, [](Runtime& runtime) {
+    std::vector<double> times;
+    std::vector<float> values(1, 1.0F);
+    for (int i = 0; i < 2000; ++i) {
+      values[0] = 1.0F;
+      const Time begin = Clock::now();
+      REQUIRE_OK(allreduce(runtime, "small", values));
+      times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+      REQUIRE(values[0] == 2.0F);
+    }
+    std::sort(times.begin(), times.end());
+    if (runtime.rank() == 0)
+      std::printf("4 B allreduce, negotiated: median %.1f us, p99 %.1f us\n", times[1000], times[1980]);
+    std::fflush(stdout);
+    return leave_together(runtime);
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
+}  // namespace
+}  // namespace horo::test
