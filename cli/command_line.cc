@@ -150,6 +150,7 @@ int run(int argc, char** argv) {
   check_rank_command->add_option("--report", check_rank.report)->required();
   check_rank_command->add_option("--stop", check_rank.stop);
   check_rank_command->add_flag("--mismatch", check_rank.mismatch);
+  check_rank_command->add_flag("--idle", check_rank.idle);
   std::string folder;
   CLI::App* rank = app.add_subcommand("bench-rank", "One rank of horo bench")->group("");
   rank->add_option("folder", folder)->required();
