@@ -97,7 +97,9 @@ TEST(ConfigFile, RandomBytesDoNoHarm) {
     std::string yaml(random() % 60, ' ');
     for (char& c : yaml) c = letters[random() % letters.size()];
     FlagValues flags;
-    if (add_settings(yaml, "x", flags).ok()) EXPECT_LE(flags.values.size(), 2u) << yaml;
+    if (add_settings(yaml, "x", flags).ok()) {
+      EXPECT_LE(flags.values.size(), 2u) << yaml;
+    }
   }
 }
 

@@ -143,7 +143,7 @@ TEST_F(RunFlags, StartTimeoutEndsTheWaitForHosts) {
   const Ran ran = horo(text("-H there:1 --start-timeout 0.3 --ssh-command ", silent, " true"));
   EXPECT_EQ(ran.code, 1);
   EXPECT_TRUE(contains(ran.err, "no answer from host there within 0.3 s")) << ran.err;
-  const Environment environment({{"HOROVOD_START_TIMEOUT", "7"}});
+  const Environment environment(Environment::Variables{{"HOROVOD_START_TIMEOUT", "7"}});
   EXPECT_EQ(options_of({"-np", "1", "x"}, environment)->start_timeout, std::chrono::seconds(7));
   EXPECT_EQ(options_of({"-np", "1", "--start-timeout", "9", "x"}, environment)->start_timeout, std::chrono::seconds(9));
 }

@@ -201,7 +201,9 @@ TEST(JobLife, AlwaysEndsWhateverComesInWhateverOrder) {
           life.host_ready(host, now);
       }
       if (life.deadline().expired(now)) life.tick(now);
-      if (seen) EXPECT_EQ(life.failure()->kind, seen->kind);
+      if (seen) {
+        EXPECT_EQ(life.failure()->kind, seen->kind);
+      }
       seen = life.failure();
     }
     for (int i = 0; i < 100 && life.phase() != Phase::kDone; ++i) {

@@ -12,8 +12,9 @@ namespace {
 using Lines = std::vector<std::string>;
 
 TEST(LineCutter, GivesWholeLinesHoweverTheBytesArrive) {
-  const std::string all("one\ntwo\r\n\n\rthree\rbinary \0\xff\x1b[0m\nrest", 39);
-  const Lines expected{"one\n", "two\r\n", "\n", "\r", "three\r", std::string("binary \0\xff\x1b[0m\n", 14)};
+  const std::string binary = std::string("binary ") + '\0' + "\xff\x1b[0m\n";
+  const std::string all = "one\ntwo\r\n\n\rthree\r" + binary + "rest";
+  const Lines expected{"one\n", "two\r\n", "\n", "\r", "three\r", binary};
   for (size_t step = 1; step <= all.size(); ++step) {
     LineCutter cutter;
     Lines lines;

@@ -68,7 +68,9 @@ TEST(LaunchMessages, CutShortOrChangedAreRefusedOrHarmless) {
   for (int i = 0; i < 3000; ++i) {
     auto bytes = whole;
     bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-    if (const auto order = decode_start(bytes); order.ok()) EXPECT_FALSE(order->command.empty());
+    if (const auto order = decode_start(bytes); order.ok()) {
+      EXPECT_FALSE(order->command.empty());
+    }
   }
 }
 

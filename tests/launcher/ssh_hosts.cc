@@ -100,8 +100,8 @@ bool SshHosts::start_servers() {
              "\nMaxStartups 100\nLogLevel ERROR\n"));
     servers_.push_back(std::make_unique<Launched>(
         Launched::Options{.words = {sshd_path(), "-D", "-e", "-f", config}, .network = network(host)}));
-    const std::string probe =
-        text("ip netns exec ", network(host), " ssh-keyscan -T 1 -p ", kPort, " ", ipv4(host), " | grep -q ed25519");
+    const std::string probe = text("ip netns exec ", network(host), " ssh-keyscan -T 1 -p ", kPort, " ", ipv4(host),
+                                   " 2>/dev/null | grep -q ed25519");
     if (!eventually([&] { return run(probe); }, Deadline::after_seconds(10))) return false;
   }
   return true;

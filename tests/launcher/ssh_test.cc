@@ -48,8 +48,8 @@ TEST_F(SshRun, ThreeHostsMeetOverTcpAndShareMemoryInside) {
       {"-np", "5", "-H", text(SshHosts::ipv4(0), ":2,host-1:2,", SshHosts::ipv4(2), ":2"), test_program("barrier")});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   for (int rank = 0; rank < 5; ++rank) {
-    EXPECT_TRUE(contains(outcome.out,
-                         text("rank ", rank, " of 5, local ", rank % 2, " of ", rank < 4 ? 2 : 1, ", over tcp, sum 5")))
+    EXPECT_TRUE(contains(
+        outcome.out, text("rank ", rank, " of 5, local ", rank % 2, " of ", rank < 4 ? 2 : 1, ", over shm+tcp, sum 5")))
         << outcome.out << outcome.err;
   }
 }
@@ -139,7 +139,7 @@ TEST_F(SshRun, ALaunchedRankIsSeenFromAHostThatHasNone) {
   // The launcher's own host takes no part: hosts 1 and 2 find each other.
   const Outcome outcome = run({"-H", "host-1:1,host-2:2", test_program("barrier")});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_TRUE(contains(outcome.out, "rank 2 of 3, local 1 of 2, over tcp, sum 3")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "rank 2 of 3, local 1 of 2, over shm+tcp, sum 3")) << outcome.out;
 }
 
 }  // namespace
