@@ -63,8 +63,7 @@ test: build .venv/.installed  ## Build and run all tests
 
 test-all: build .venv/.installed  ## The long forms of the tests, sanitizers and fuzzers too
 	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
-	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),5000) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),1000000) \
-	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),10000) .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
+	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
 	@$(MAKE) --no-print-directory sanitize fuzz lint-all
 
@@ -91,7 +90,7 @@ sanitize: asan tsan  ## Run the C++ tests under ASan+UBSan and under TSan
 asan tsan: setup-sanitize
 	@[ -f build/$@/build.ninja ] || cmake --preset $@
 	@cmake --build --preset $@ --parallel $(JOBS)
-	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),40) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),5000) \
+	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),40) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),500) \
 	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),50) python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
 
 fuzz: setup-sanitize  ## Run every fuzzer for 20 s (SECONDS_EACH=n)

@@ -1,6 +1,8 @@
 #include "cli/command_line.h"
 
+#include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,8 @@
 #include "cli/check/rank.h"
 #include "cli/check/scenarios.h"
 #include "cli/machine.h"
+#include "cli/run/agent.h"
+#include "cli/run/run.h"
 #include "cli/table.h"
 
 #include "horo/api/horo.h"
@@ -113,13 +117,25 @@ int run_check(const CheckFlags& flags) {
   return 0;
 }
 
+/// These two read their own words: what follows the flags of `run` belongs to somebody else's program.
+std::optional<int> run_launcher(int argc, char** argv) {
+  const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
+  if (name == launch::kLegacyName) return launch::run_command({argv + 1, argv + argc});
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "run") return launch::run_command({argv + 2, argv + argc});
+  if (command == "agent") return launch::run_agent();
+  return {};
+}
+
 }  // namespace
 
 int run(int argc, char** argv) {
+  if (const auto code = run_launcher(argc, argv)) return *code;
   CLI::App app("horo: collectives that are fast and survive", "horo");
   app.set_version_flag("--version", version_text() + "\n");
   app.require_subcommand(1);
 
+  app.add_subcommand("run", "Start a command on every slot of one or many hosts (horo run --help)");
   bench::Flags bench_flags;
   CLI::App* bench_command = app.add_subcommand("bench", "Measure a collective, beside other libraries if asked");
   bench_flags.add_to(*bench_command);
@@ -134,6 +150,7 @@ int run(int argc, char** argv) {
   check_rank_command->add_option("--report", check_rank.report)->required();
   check_rank_command->add_option("--stop", check_rank.stop);
   check_rank_command->add_flag("--mismatch", check_rank.mismatch);
+  check_rank_command->add_flag("--idle", check_rank.idle);
   std::string folder;
   CLI::App* rank = app.add_subcommand("bench-rank", "One rank of horo bench")->group("");
   rank->add_option("folder", folder)->required();

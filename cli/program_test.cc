@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -101,6 +102,35 @@ TEST_F(Program, APeerThatIsAbsentIsNamedAndLeftOut) {
   const Outcome outcome = run("bench allreduce --sizes 4 --rounds 1 --seconds 0.01 --peers nobody");
   EXPECT_EQ(outcome.code, 0) << outcome.said;
   EXPECT_NE(outcome.said.find("left out: nobody"), std::string::npos) << outcome.said;
+}
+
+TEST_F(Program, BenchMarksRoundsInWhichSomethingElseUsedTheProcessors) {
+  ProcessOptions options;
+  options.arguments = {"/bin/sh", "-c", "while :; do :; done"};
+  auto busy = Process::start(options);
+  ASSERT_TRUE(busy.ok()) << busy.status();
+  const Outcome outcome = run(text("bench allreduce --sizes 4,16M --rounds 1 --json ", file("out.json")));
+  ASSERT_EQ(outcome.code, 0) << outcome.said;
+  for (const auto& result : nlohmann::json::parse(std::ifstream(file("out.json")))["results"]) {
+    EXPECT_EQ(result["disturbed"], true) << outcome.said;
+    EXPECT_GT(result["taken_processors"], 0.15) << outcome.said;
+  }
+}
+
+TEST_F(Program, BenchMeasuresWhatWaitingCosts) {
+  const Outcome outcome = run(text("bench wait -np 2 --rounds 1 --json ", file("out.json")));
+  ASSERT_EQ(outcome.code, 0) << outcome.said;
+  const auto json = nlohmann::json::parse(std::ifstream(file("out.json")));
+  std::set<std::string> kinds;
+  for (const auto& wait : json["waits"]) {
+    kinds.insert(wait["kind"].get<std::string>());
+    EXPECT_GE(wait["cpu_us"], 0) << wait;
+    // Nobody burns a core: a wait of a second takes far less than that of processor time.
+    if (wait["microseconds"] >= 1e6) {
+      EXPECT_LT(wait["cpu_us"], 1e5) << wait;
+    }
+  }
+  EXPECT_EQ(kinds, (std::set<std::string>{"wait", "idle"}));
 }
 
 TEST_F(Program, AWrongFlagIsAnsweredWithTheNearestOne) {

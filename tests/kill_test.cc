@@ -250,19 +250,14 @@ std::string kill_one(const Kill& kill, Times& times) {
   _exit(0);
 }
 
-void print_percentiles(const char* what, std::vector<double> values) {
-  if (values.empty()) return;
-  std::sort(values.begin(), values.end());
-  const auto at = [&](double share) {
-    return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
-  };
-  std::printf("  %-28s %4zu kills: p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms\n", what, values.size(), at(0.5),
-              at(0.9), at(0.99), values.back());
+/// `aim` is what docs/failure.md aims at on a machine with nothing else to do; printed, not asserted.
+void print_percentiles(const std::string& what, const std::vector<double>& values, const char* aim) {
+  std::printf("  %-28s %4zu kills: %s%s\n", what.c_str(), values.size(), percentiles_text(values).c_str(), aim);
 }
 
 TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
   const uint64_t seed = test_seed("KillStorm");
-  const uint64_t kills = test_count("HORO_TEST_KILLS", 500);
+  const uint64_t kills = test_count("HORO_TEST_KILLS", 500, 5000);
   const size_t lanes = static_cast<size_t>(std::min<uint64_t>(kills, 2));
   int reports[2];
   ASSERT_EQ(pipe2(reports, O_CLOEXEC), 0);
@@ -298,9 +293,8 @@ TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
     EXPECT_EQ(status, 0) << "a lane of the storm broke";
   }
   for (const auto& [transport, values] : errors)
-    print_percentiles((transport + ", kill to last error").c_str(), values);
-  for (const auto& [transport, values] : go_ons)
-    print_percentiles((transport + ", kill to next result").c_str(), values);
+    print_percentiles(transport + ", kill to last error", values, " (aim: p50 10, p99 50, max 250)");
+  for (const auto& [transport, values] : go_ons) print_percentiles(transport + ", kill to next result", values, "");
   EXPECT_EQ(held, kills);
 }
 

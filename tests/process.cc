@@ -12,6 +12,9 @@
 
 #include "horo/base/text.h"
 
+/// Of the address sanitizer's allocator, which mallinfo2() knows nothing of; null elsewhere.
+extern "C" __attribute__((weak)) size_t __sanitizer_get_current_allocated_bytes();
+
 namespace horo::test {
 
 namespace {
@@ -86,12 +89,20 @@ size_t open_descriptors() {
   return count - 1;  // The one that lists them.
 }
 
-size_t resident_bytes() {
-  malloc_trim(0);
-  std::ifstream statm("/proc/self/statm");
-  size_t whole = 0, resident = 0;
-  statm >> whole >> resident;
-  return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+size_t heap_bytes() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) return __sanitizer_get_current_allocated_bytes();
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+size_t mappings() {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    // "address permissions offset device inode name": files of libraries come and go with what is loaded lazily.
+    count += line.find(".so") == std::string::npos ? 1 : 0;
+  }
+  return count;
 }
 
 }  // namespace horo::test

@@ -21,7 +21,10 @@ std::vector<std::string> listening_at(pid_t pid);
 
 /// Open descriptors of this process.
 size_t open_descriptors();
-/// Resident memory of this process, without what the allocator only keeps for later.
-size_t resident_bytes();
+/// What this process has allocated and not freed. Says nothing of what the allocator keeps for later, so that a leak of
+/// a few bytes shows after some turns.
+size_t heap_bytes();
+/// Mappings of this process that have no file: threads' stacks, shared segments, pages of keys.
+size_t mappings();
 
 }  // namespace horo::test

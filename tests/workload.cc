@@ -1,5 +1,6 @@
 #include "tests/workload.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +34,24 @@ uint64_t test_seed(const char* test) {
   std::printf("%s: HORO_TEST_SEED=%llu\n", test, static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   return seed;
+}
+
+uint64_t test_count(const char* variable, uint64_t quick, uint64_t thorough) {
+  return test_count(variable, long_tests() ? thorough : quick);
+}
+
+bool long_tests() { return std::getenv("LONG_TESTS") != nullptr; }
+
+std::string percentiles_text(std::vector<double> milliseconds) {
+  if (milliseconds.empty()) return "";
+  std::sort(milliseconds.begin(), milliseconds.end());
+  const auto at = [&](double share) {
+    return milliseconds[static_cast<size_t>(share * static_cast<double>(milliseconds.size() - 1))];
+  };
+  char words[128];
+  std::snprintf(words, sizeof words, "p50 %.1f ms, p90 %.1f ms, p99 %.1f ms, max %.1f ms", at(0.5), at(0.9), at(0.99),
+                milliseconds.back());
+  return words;
 }
 
 uint64_t test_count(const char* variable, uint64_t fallback) {

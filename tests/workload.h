@@ -16,6 +16,13 @@ namespace horo::test {
 uint64_t test_seed(const char* test);
 /// The number in an environment variable, or `fallback`.
 uint64_t test_count(const char* variable, uint64_t fallback);
+/// The same, with more of it where LONG_TESTS is set (make test-all).
+uint64_t test_count(const char* variable, uint64_t quick, uint64_t thorough);
+/// Whether LONG_TESTS is set: what takes minutes or gigabytes runs only then.
+bool long_tests();
+
+/// "p50 1.0 ms, p90 ..., p99 ..., max ..."; empty without values.
+std::string percentiles_text(std::vector<double> milliseconds);
 
 /// One collective as one member of a group makes it: all members that make it from the same seed and turn make the
 /// same.

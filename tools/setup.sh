@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages=(build-essential cmake ninja-build ccache pkg-config libssl-dev libgtest-dev libgmock-dev libcli11-dev
-  nlohmann-json3-dev iproute2)
+  nlohmann-json3-dev libyaml-dev iproute2)
 lint_packages=("${build_packages[@]}" clang-format-14 clang-tidy-14 shellcheck git)
 sanitize_packages=("${build_packages[@]}" clang-14)
 bench_packages=("${build_packages[@]}" libbenchmark-dev libgloo-dev libopenmpi-dev openmpi-bin)

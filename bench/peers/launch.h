@@ -1,6 +1,11 @@
 // How a peer's ranks come to life: `horo_peer_NAME launch FOLDER RANKS [--tcp] [--yield] [--host NAMESPACE ADDRESS]...`
 #pragma once
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <string>
 #include <vector>
 
@@ -37,6 +42,21 @@ inline Launch read_launch(const std::vector<std::string>& words) {
     i += 2;
   }
   return launch;
+}
+
+/// Forks the ranks, which end with this process at the latest, and waits for them. The exit code.
+template <class RunRank>
+int fork_ranks(const Launch& launch, const RunRank& run_rank) {
+  const pid_t parent = getpid();
+  for (int rank = 0; rank < launch.ranks; ++rank) {
+    if (fork() != 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    _exit(run_rank(rank));
+  }
+  int worst = 0;
+  for (int status = 0; wait(&status) > 0;) worst = status != 0 ? 1 : worst;
+  return worst;
 }
 
 }  // namespace horo::bench

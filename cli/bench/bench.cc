@@ -1,74 +1,23 @@
 #include "cli/bench/bench.h"
 
-#include <unistd.h>
-
-#include <cstdio>
 #include <fstream>
 #include <iostream>
 
-#include "cli/bench/contender.h"
-#include "cli/bench/network.h"
 #include "cli/bench/report.h"
 #include "cli/bench/rounds.h"
+#include "cli/bench/stage.h"
+#include "cli/bench/wait.h"
 #include "cli/table.h"
 
-#include "horo/base/system.h"
 #include "horo/base/text.h"
 
 namespace horo::bench {
 
 namespace {
 
-/// One line that is overwritten on a terminal; a line each elsewhere only when asked.
-class ProgressLine {
- public:
-  explicit ProgressLine(bool verbose) : terminal_(isatty(2) == 1), verbose_(verbose) {}
-  ~ProgressLine() { clear(); }
-  void show(const std::string& line) {
-    if (terminal_) std::fprintf(stderr, "\r\033[K%s", line.c_str());
-    if (!terminal_ && verbose_) std::fprintf(stderr, "%s\n", line.c_str());
-  }
-  void clear() const {
-    if (terminal_) std::fputs("\r\033[K", stderr);
-  }
-
- private:
-  bool terminal_;
-  bool verbose_;
-};
-
-struct Contenders {
-  std::vector<std::unique_ptr<Contender>> all;  ///< horo first.
-  std::vector<std::pair<std::string, std::string>> left_out;
-};
-
-Result<Contenders> start_contenders(const BenchOptions& options, const Field& field, ProgressLine& progress) {
-  Contenders contenders;
-  progress.show("starting horo");
-  HORO_ASSIGN(auto horo, Contender::start_horo(field));
-  contenders.all.push_back(std::move(horo));
-  for (size_t i = 0; i < options.variants.size(); ++i) {
-    Field varied = field;
-    varied.variant = options.variants[i];
-    varied.number = static_cast<int>(i) + 1;
-    HORO_ASSIGN(auto variant, Contender::start_horo(varied));
-    contenders.all.push_back(std::move(variant));
-  }
-  for (const std::string& name : options.peers) {
-    progress.show("starting " + name);
-    auto peer = Contender::start_peer(name, field);
-    if (peer.ok()) {
-      contenders.all.push_back(std::move(*peer));
-    } else {
-      contenders.left_out.emplace_back(name, peer.status().message());
-    }
-  }
-  return contenders;
-}
-
-std::vector<Lane> lanes_of(const BenchOptions& options, const Contenders& contenders, bool with_stream) {
+std::vector<Lane> lanes_of(const BenchOptions& options, const Stage& stage, bool with_stream) {
   std::vector<Lane> lanes;
-  Contender* horo = contenders.all.front().get();
+  Contender* horo = stage.contenders.front().get();
   const Lane usual{.name = "horo",
                    .label = "horo",
                    .contender = horo,
@@ -86,10 +35,15 @@ std::vector<Lane> lanes_of(const BenchOptions& options, const Contenders& conten
     lanes.back().name = lanes.back().label = text("horo ", name(dtype));
     lanes.back().dtype = dtype;
   }
-  for (size_t i = 1; i < contenders.all.size(); ++i) {
+  for (size_t i = 1; i < stage.contenders.size(); ++i) {
+    Contender* contender = stage.contenders[i].get();
     lanes.push_back(usual);
-    lanes.back().name = lanes.back().label = contenders.all[i]->name();
-    lanes.back().contender = contenders.all[i].get();
+    lanes.back().name = lanes.back().label = contender->name();
+    lanes.back().contender = contender;
+    if (contender->name() != "bare" || options.buffers == Buffers::kOrdinary) continue;
+    lanes.push_back(lanes.back());  // The only peer with memory of its own.
+    lanes.back().label = "bare, its buffers";
+    lanes.back().library = true;
   }
   if (options.op == Op::kBarrier) return lanes;
   for (bool streamed : {false, true}) {
@@ -122,13 +76,14 @@ Status check_transport(const BenchOptions& options, const std::string& ran) {
                                       ": these figures would be about something else"));
 }
 
-Status write_json(const Report& report, const std::string& file) {
+/// "-" is standard output.
+Status write_json(const std::string& json, const std::string& file) {
   if (file == "-") {
-    std::cout << to_json(report) << std::endl;
+    std::cout << json << std::endl;
     return {};
   }
   std::ofstream out(file);
-  out << to_json(report) << '\n';
+  out << json << '\n';
   out.close();
   return out ? Status() : Status(Code::kUnavailable, text("cannot write ", file));
 }
@@ -144,38 +99,42 @@ std::string headline(const Report& report) {
   return line + text("; medians of ", options.rounds, " interleaved rounds");
 }
 
+/// `table` unless the figures themselves go to standard output.
+Status publish(const BenchOptions& options, const std::string& table, const std::string& json) {
+  if (options.json != "-") std::cout << table << std::flush;
+  return options.json.empty() ? Status() : write_json(json, options.json);
+}
+
+Status run_waits(const BenchOptions& options, Stage& stage, const ProgressLine& progress) {
+  const cli::Machine machine = cli::this_machine();
+  HORO_ASSIGN(const auto figures, measure_waits(options, stage, progress));
+  progress.clear();
+  std::string out = text(machine.to_string(), "\nwaiting, ", options.ranks, " ranks, transport ",
+                         stage.contenders.front()->transport(), "; processor time of the rank that used most\n\n",
+                         waits_table(figures, cli::colours_on(1)));
+  for (const auto& [name, why] : stage.left_out) out += text("left out: ", name, ": ", why, "\n");
+  return publish(options, out, waits_json(options, machine, figures));
+}
+
 }  // namespace
 
 Status run_bench(const BenchOptions& options) {
   HORO_TRY(validate(options));
-  HORO_ASSIGN(const auto janitor, cli::Janitor::start());
-  HORO_ASSIGN(const std::string folder, janitor->make_folder());
-  std::unique_ptr<Network> network;
-  if (options.hosts > 1) {
-    HORO_ASSIGN(network, Network::make({.hosts = options.hosts, .bits_per_second = options.bits_per_second}, *janitor));
-  }
-  ProgressLine progress(options.verbose);
-  Field field{.ranks = options.ranks,
-              .transport = options.hosts > 1 ? "tcp" : options.transport,
-              .network = network.get(),
-              .folder = folder,
-              .oversubscribed = options.ranks > System().usable_cores(),
-              .verbose = options.verbose};
-  HORO_ASSIGN(auto contenders, start_contenders(options, field, progress));
+  const ProgressLine progress(options.verbose);
+  HORO_ASSIGN(Stage stage, set_stage(options, progress));
+  if (options.op == Op::kWait) return run_waits(options, stage, progress);
   Report report{.machine = cli::this_machine(),
                 .options = options,
-                .transport = contenders.all.front()->transport(),
+                .transport = stage.contenders.front()->transport(),
                 .sizes = {},
-                .left_out = contenders.left_out};
+                .left_out = stage.left_out};
   HORO_TRY(check_transport(options, report.transport));
-  const std::vector<Lane> lanes = lanes_of(options, contenders, report.transport == "tcp");
+  const std::vector<Lane> lanes = lanes_of(options, stage, report.transport == "tcp");
   HORO_ASSIGN(report.sizes, measure_all(options, lanes, [&](const std::string& line) { progress.show(line); }));
   progress.clear();
-  if (options.json == "-") return write_json(report, options.json);
-  std::cout << report.machine.to_string() << '\n'
-            << headline(report) << "\n\n"
-            << to_table(report, cli::colours_on(1)) << std::flush;
-  return options.json.empty() ? Status() : write_json(report, options.json);
+  return publish(options,
+                 text(report.machine.to_string(), '\n', headline(report), "\n\n", to_table(report, cli::colours_on(1))),
+                 to_json(report));
 }
 
 }  // namespace horo::bench

@@ -16,6 +16,12 @@ constexpr const char* kFooter =
     "p99_us, minimum_us, back_to_back_us, algorithm_gbps, bus_gbps, cpu_seconds_per_gib, round_medians_us);\n"
     "left_out[] with name and reason. docs/performance.md explains each.";
 
+std::vector<std::string> operations() {
+  std::vector<std::string> names = collective_names();
+  names.emplace_back(name(Op::kWait));
+  return names;
+}
+
 std::vector<std::string> words_of(const std::string& list) {
   std::vector<std::string> words;
   std::istringstream in(list);
@@ -29,7 +35,9 @@ std::vector<std::string> words_of(const std::string& list) {
 
 void Flags::add_to(CLI::App& command) {
   command.footer(kFooter);
-  command.add_option("operation", op, "What to measure")->required()->check(CLI::IsMember(collective_names()));
+  command.add_option("operation", op, "What to measure; wait: the processor time of waiting")
+      ->required()
+      ->check(CLI::IsMember(operations()));
   // CLI11 takes -np for -n p; main() rewrites it.
   command.add_option("-n,--np,--ranks", ranks, "How many ranks")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--sizes", sizes, "Bytes of the tensor, with commas: 4,64K,16M")->capture_default_str();
@@ -37,8 +45,9 @@ void Flags::add_to(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--variant", variants, "One more job of horo with this set: HORO_CHECKSUM=0");
   command.add_option("--json", json, "Write the figures to this file (- for standard output)");
-  command.add_option("--peers", peers, "Other libraries to measure in turn: gloo,openmpi,torch-gloo");
+  command.add_option("--peers", peers, "Others to measure in turn: gloo,openmpi,openmpi-tuned,torch-gloo,bare");
   command.add_option("--rounds", rounds, "Rounds in which each has its turn")
+      ->take_last()
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command.add_option("--hosts", hosts, "Spread the ranks over so many network namespaces (needs root)")

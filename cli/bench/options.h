@@ -32,7 +32,7 @@ struct BenchOptions {
   Buffers buffers = Buffers::kOrdinary;
   Place place = Place::kUsual;
   std::string transport = "auto";
-  double seconds = 0.15;  ///< Of one contender in one round of one size, about.
+  double seconds = 0.15;  ///< Of one contender in one round of one size, about. Batches take as long again.
   uint64_t seed = 1;
   bool verbose = false;
 

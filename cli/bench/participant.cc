@@ -4,12 +4,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 
@@ -33,49 +36,57 @@ uint64_t nanoseconds_of(clockid_t clock) {
 uint64_t wall() { return nanoseconds_of(CLOCK_MONOTONIC); }
 double cpu() { return static_cast<double>(nanoseconds_of(CLOCK_PROCESS_CPUTIME_ID)) * 1e-9; }
 
-/// The two sides of a tensor. Kept from command to command while they fit, as a program that trains keeps its own.
+/// The two sides of a tensor. Memory is kept from command to command, as a program that trains keeps its own: what is
+/// new to a process is slower, and making it is work that others would notice.
 class Buffers {
  public:
   explicit Buffers(Participant& participant) : participant_(participant) {}
-  ~Buffers() { drop(); }
+  ~Buffers() {
+    for (bool library : {false, true}) {
+      for (Block& block : blocks_[library ? 1 : 0]) drop(block, library);
+    }
+  }
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
 
   Status prepare(size_t input, size_t output, bool library) {
-    if (input_ != nullptr && input == input_bytes_ && output == output_bytes_ && library == library_) return {};
-    drop();
-    library_ = library;
-    HORO_ASSIGN(input_, make(input));
-    HORO_ASSIGN(output_, make(output));
-    input_bytes_ = input;
-    output_bytes_ = output;
+    const size_t wanted[] = {input, output};
+    for (size_t side : {0, 1}) {
+      Block& block = blocks_[library ? 1 : 0][side];
+      if (block.bytes < std::max<size_t>(wanted[side], 1)) {
+        drop(block, library);
+        HORO_ASSIGN(block.memory, make(std::max<size_t>(wanted[side], 1), library));
+        block.bytes = std::max<size_t>(wanted[side], 1);
+      }
+      sides_[side] = {block.memory, wanted[side]};
+    }
     return {};
   }
-  std::span<std::byte> input() const { return {input_, input_bytes_}; }
-  std::span<std::byte> output() const { return {output_, output_bytes_}; }
+  std::span<std::byte> input() const { return sides_[0]; }
+  std::span<std::byte> output() const { return sides_[1]; }
 
  private:
-  Result<std::byte*> make(size_t bytes) {
-    const size_t size = std::max<size_t>(bytes, 1);
-    if (library_) return participant_.allocate(size);
+  struct Block {
+    std::byte* memory = nullptr;
+    size_t bytes = 0;
+  };
+  Result<std::byte*> make(size_t bytes, bool library) {
+    if (library) return participant_.allocate(bytes);
     // Ordinary memory, aligned as large allocations of a framework are.
-    void* memory = std::aligned_alloc(size >= kHugePage ? 4096 : 64, (size + 4095) / 4096 * 4096);
+    void* memory = std::aligned_alloc(bytes >= kHugePage ? 4096 : 64, (bytes + 4095) / 4096 * 4096);
     if (memory == nullptr) return Status(Code::kUnavailable, text("no memory for a tensor of ", bytes_text(bytes)));
-    std::memset(memory, 1, size);
+    std::memset(memory, 1, bytes);
     return static_cast<std::byte*>(memory);
   }
-  void drop() {
-    for (std::byte** one : {&input_, &output_}) {
-      if (*one != nullptr && library_) participant_.release(*one);
-      if (*one != nullptr && !library_) std::free(*one);
-      *one = nullptr;
-    }
+  void drop(Block& block, bool library) {
+    if (block.memory != nullptr && library) participant_.release(block.memory);
+    if (block.memory != nullptr && !library) std::free(block.memory);
+    block = {};
   }
 
   Participant& participant_;
-  bool library_ = false;
-  std::byte* input_ = nullptr;
-  std::byte* output_ = nullptr;
-  size_t input_bytes_ = 0;
-  size_t output_bytes_ = 0;
+  Block blocks_[2][2];  ///< Ordinary and the library's; input and output.
+  std::span<std::byte> sides_[2];
 };
 
 class Measurement {
@@ -89,14 +100,13 @@ class Measurement {
         in_place_(command.op == Op::kBroadcast || (command.in_place && command.mode == Mode::kLatency)) {}
 
   Result<Reply> run() {
+    if (command_.op == Op::kWait || command_.op == Op::kIdle) return waits();
     const Extent elements = extent(command_.op, command_.count, participant_.size());
     const size_t size = size_of(command_.dtype);
     const size_t output_bytes = in_place_ ? 0 : elements.output * size;
     HORO_TRY(buffers_.prepare(elements.input * size, output_bytes, command_.library));
     Reply reply;
-    const double cpu_before = cpu();
     HORO_TRY(command_.mode == Mode::kBatch ? batches(reply) : singles(reply));
-    reply.total_cpu = cpu() - cpu_before;
     reply.transport = participant_.transport();
     reply.algorithm = participant_.algorithm();
     return reply;
@@ -137,6 +147,37 @@ class Measurement {
       if (checked) HORO_TRY(check(number));
     }
     return {};
+  }
+
+  /// Rank 0 comes late to an operation (kWait), or nobody calls for a while (kIdle): the processor time of this rank,
+  /// all threads together, from the barrier before to the end.
+  Result<Reply> waits() {
+    Reply reply;
+    Command one = command_;
+    one.op = Op::kAllreduce;
+    one.dtype = DType::kF32;
+    one.count = 1;
+    const float input = 1;
+    float output = 0;
+    for (int turn = 0; turn < command_.iterations; ++turn) {
+      HORO_TRY(participant_.barrier());
+      const uint64_t before = nanoseconds_of(CLOCK_PROCESS_CPUTIME_ID);
+      if (command_.op == Op::kIdle || participant_.rank() == 0) be_away(command_.count);
+      if (command_.op == Op::kWait) {
+        HORO_TRY(
+            participant_.run(one, reinterpret_cast<const std::byte*>(&input), reinterpret_cast<std::byte*>(&output)));
+        if (output != static_cast<float>(participant_.size()))
+          return Status(Code::kCorrupt, "WRONG RESULT after a wait");
+      }
+      reply.nanoseconds.push_back(nanoseconds_of(CLOCK_PROCESS_CPUTIME_ID) - before);
+    }
+    return reply;
+  }
+  /// This is the lateness that is measured, and no wait for anybody.
+  static void be_away(uint64_t microseconds) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable().wait_for(lock, std::chrono::microseconds(microseconds), [] { return false; });
   }
 
   Status batches(Reply& reply) {
@@ -214,10 +255,13 @@ int serve(Participant& participant, const std::string& folder) {
   for (std::string line; pipes.next(line);) {
     auto command = decode_command(line);
     if (!command.ok()) return 1;
+    // From here on: whatever this rank does for the command is not the work of others.
+    const double cpu_before = cpu();
     const std::pair wanted(command->dtype, command->seed);
     if (!pattern || wanted != made_for) pattern.emplace(command->dtype, command->seed, participant.size());
     made_for = wanted;
     auto reply = Measurement(participant, buffers, *pattern, *command).run();
+    if (reply.ok()) reply->total_cpu = cpu() - cpu_before;
     const bool broken = !reply.ok() && reply.status().code() != Code::kUnavailable;
     if (!pipes.say(encode(reply.ok() ? *reply : reply_to(reply.status()))) || broken) return 1;
   }

@@ -11,8 +11,8 @@ namespace horo::bench {
 
 namespace {
 
-constexpr std::string_view kNames[] = {"allreduce", "reduce",  "broadcast", "allgather", "reducescatter",
-                                       "alltoall",  "barrier", "copy",      "stream"};
+constexpr std::string_view kNames[] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
+                                       "barrier",   "copy",   "stream",    "wait",      "idle"};
 constexpr int kCollectives = 7;
 
 using Fields = std::map<std::string, std::string, std::less<>>;

@@ -26,11 +26,13 @@ enum class Op : uint8_t {
   kBarrier,
   kCopy,    ///< Every rank copies the tensor from one place to another: the limit of memory. Of horo's ranks only.
   kStream,  ///< The first and the last rank send the tensor to each other over one plain TCP connection. The same.
+  kWait,    ///< Rank 0 comes `count` microseconds late: the processor time of a wait.
+  kIdle,    ///< Nobody calls anything for `count` microseconds: the processor time of that.
 };
 
 std::string_view name(Op op);
 std::optional<Op> op_named(std::string_view name);
-/// The names of the collectives: kCopy and kStream left out.
+/// The names of the collectives: what comes before kCopy.
 std::vector<std::string> collective_names();
 
 enum class Mode : uint8_t {
@@ -45,7 +47,7 @@ struct Command {
   Op op = Op::kAllreduce;
   Mode mode = Mode::kLatency;
   DType dtype = DType::kF32;
-  uint64_t count = 1;  ///< Elements of the tensor: see Extent.
+  uint64_t count = 1;  ///< Elements of the tensor: see Extent. kWait, kIdle: microseconds.
   int iterations = 1;  ///< kBatch: operations per batch.
   bool in_place = true;
   bool library = false;  ///< In buffers allocated by horo.
@@ -67,8 +69,8 @@ struct Reply {
   std::string transport;              ///< "shm"
   std::string algorithm;              ///< "direct"
   double cpu_seconds = 0;             ///< User and system, of the measured operations and their barriers.
-  double total_cpu = 0;               ///< The same from command to reply, filling and checking included.
-  std::vector<uint64_t> nanoseconds;  ///< Of each operation, or each batch.
+  double total_cpu = 0;               ///< Of everything from command to reply: memory, filling and checking as well.
+  std::vector<uint64_t> nanoseconds;  ///< Of each operation, or each batch; processor time of each kWait and kIdle.
 };
 
 /// Without the newline.

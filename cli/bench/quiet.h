@@ -12,6 +12,7 @@ namespace horo::bench {
 /// Seconds of processor time since boot, of all processors.
 struct CpuTimes {
   double busy = 0;    ///< User, nice and system. Interrupts are left out: those of a network belong to who uses it.
+  double idle = 0;    ///< Waiting for disks included.
   double stolen = 0;  ///< Taken by the hypervisor.
 };
 
@@ -26,7 +27,8 @@ class QuietWatch {
     double wall = 0;
     double others = 0;
     double stolen = 0;
-    /// More than 15 % of one processor, or 5 % stolen; and more than the clock's ticks can tell.
+    double doubt = 0;  ///< How far `others` may be off.
+    /// More than 15 % of one processor, or 5 % stolen; and more than can be told from nothing.
     bool disturbed() const;
   };
   Finding look(double ours) const;

@@ -58,7 +58,7 @@ class HoroRank final : public Participant {
         return copy(command, input, output);
       case Op::kStream:
         return stream(command, input, output);
-      case Op::kReduce:
+      default:  // kReduce; kWait and kIdle are made of others.
         break;
     }
     horo_operation operation = HORO_OPERATION_INIT;

@@ -34,6 +34,12 @@ double gigabytes_per_second(uint64_t bytes, double microseconds) {
   return microseconds > 0 ? static_cast<double>(bytes) / microseconds * 1e-3 : 0;
 }
 
+/// Who had the processors in the worst turn.
+std::string takers(const SizeResult& size) {
+  return text("something else used up to ", cli::number(size.taken), " processors, the hypervisor took up to ",
+              cli::number(size.stolen));
+}
+
 std::vector<std::string> limit_row(const std::string& label, double us, double bytes, double horo, double library) {
   return {"",
           label,
@@ -166,12 +172,10 @@ std::string to_table(const Report& report, bool colours) {
     const auto dropped = static_cast<size_t>(size.rounds) - size.counted().size();
     const bool noisy = dropped == 0 && std::count(size.disturbed.begin(), size.disturbed.end(), true) > 0;
     if (dropped > 0)
-      out += text(bytes_text(size.bytes), ": ", dropped, " of ", size.rounds,
-                  " rounds dropped: ", "something else used the processors\n");
+      out += text(bytes_text(size.bytes), ": ", dropped, " of ", size.rounds, " rounds dropped: ", takers(size), "\n");
     if (noisy)
-      out += text(bytes_text(size.bytes),
-                  ": DISTURBED: something else used the processors in most rounds; "
-                  "all were kept, trust none\n");
+      out +=
+          text(bytes_text(size.bytes), ": DISTURBED in most rounds: ", takers(size), "; all were kept, trust none\n");
     for (const LaneResult& lane : size.lanes) {
       if (!lane.left_out.empty())
         out += text(bytes_text(size.bytes), ": ", lane.lane->label, ": ", lane.left_out, "\n");

@@ -48,6 +48,7 @@ json ratios_json(const Report& report, const SizeResult& size) {
     json& to = ratios[library ? "library" : "ordinary"];
     for (const LaneResult& lane : size.lanes) {
       if (lane.lane->is_limit || lane.lane->name == "horo" || !lane.left_out.empty()) continue;
+      if (lane.lane->library && !library) continue;  // "bare" has memory of its own; it comes after its ordinary lane.
       to[lane.lane->name] = figures(size, lane).median_us / base;
     }
     if (const double floor = copy_floor_us(report, size); floor > 0) to["copy_floor"] = floor / base;
@@ -75,6 +76,8 @@ json size_json(const Report& report, const SizeResult& size) {
           {"rounds", size.rounds},
           {"dropped_rounds", dropped},
           {"disturbed", any && dropped.empty()},
+          {"taken_processors", size.taken},
+          {"stolen_processors", size.stolen},
           {"contenders", contenders},
           {"copy_floor_us", floor > 0 ? json(floor) : json(nullptr)},
           {"stream_us", stream > 0 ? json(stream) : json(nullptr)},

@@ -2,11 +2,13 @@
 #include "cli/bench/report.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/bench/quiet.h"
 #include "cli/bench/statistics.h"
+#include "cli/process.h"
 
 namespace horo::bench {
 namespace {
@@ -34,11 +36,36 @@ TEST(QuietWatch, ReadsTheProcessorsTimes) {
   const auto times = parse_cpu_times("cpu  100 20 30 4000 5 6 7 8 0 0\ncpu0 1 2\n", 100);
   ASSERT_TRUE(times.ok());
   EXPECT_DOUBLE_EQ(times->busy, 1.5);
+  EXPECT_DOUBLE_EQ(times->idle, 40.05);
   EXPECT_DOUBLE_EQ(times->stolen, 0.08);
   EXPECT_FALSE(parse_cpu_times("intr 5", 100).ok());
   EXPECT_TRUE((QuietWatch::Finding{.wall = 1, .others = 0.2}.disturbed()));
   EXPECT_FALSE((QuietWatch::Finding{.wall = 1, .others = 0.1}.disturbed()));
+  EXPECT_FALSE((QuietWatch::Finding{.wall = 1, .others = 0.2, .doubt = 0.25}.disturbed()));
   EXPECT_TRUE((QuietWatch::Finding{.wall = 1, .stolen = 0.1}.disturbed()));
+}
+
+/// Processor time of another process.
+double cpu_seconds(pid_t pid) {
+  clockid_t clock{};
+  timespec used{};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0) return -1;
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+TEST(QuietWatch, NoticesABusyProcessAndDoesNotBlameOurOwn) {
+  const QuietWatch watch;
+  cli::ProcessOptions options;
+  options.arguments = {"/bin/sh", "-c", "while :; do :; done"};
+  auto busy = cli::Process::start(options);
+  ASSERT_TRUE(busy.ok()) << busy.status();
+  const Deadline deadline = Deadline::after_seconds(20);
+  while (cpu_seconds((*busy)->pid()) < 0.4 && !deadline.expired()) (*busy)->wait(Deadline::after_seconds(0.01));
+  const auto finding = watch.look(0);
+  // On a machine that is busy with other things it gets its share of these 0.4 s, and others get the rest.
+  EXPECT_TRUE(finding.disturbed()) << finding.others << " of " << finding.wall << ", doubt " << finding.doubt;
+  const double used = cpu_seconds((*busy)->pid());
+  EXPECT_LE(watch.look(used).others, watch.look(0).others - used + 0.2);
 }
 
 Turn turn_of(double us) {
@@ -57,6 +84,7 @@ Report report_of(const std::vector<Lane>& lanes) {
                   .lanes = {},
                   .rounds = 3,
                   .disturbed = {false, true, false},
+                  .taken = 0.5,
                   .wanted = 3};
   double scale = 1;
   for (const Lane& lane : lanes) {
@@ -87,6 +115,7 @@ TEST(Report, LeavesDisturbedRoundsOutAndComparesWithPeersAndLimits) {
   EXPECT_EQ(json["results"][0]["dropped_rounds"], std::vector<int>{1});
   EXPECT_EQ(json["results"][0]["disturbed"], false);
   EXPECT_NE(to_table(report, false).find("1 of 3 rounds dropped"), std::string::npos);
+  EXPECT_EQ(json["results"][0]["taken_processors"], 0.5);
 }
 
 TEST(Report, KeepsAllRoundsAndSaysSoWhenMostWereDisturbed) {

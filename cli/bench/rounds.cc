@@ -16,6 +16,8 @@ constexpr double kTurnLimitSeconds = 180;
 constexpr uint64_t kBatchUpTo = 64 << 10;
 constexpr int kMostIterations = 2000;
 constexpr int kFewestIterations = 3;
+constexpr int kShortestBatch = 16;
+constexpr int kLongestBatch = 65536;
 
 Command command_of(const BenchOptions& options, const Lane& lane, uint64_t count) {
   Command command;
@@ -56,7 +58,7 @@ class SizeRun {
                     options_.rounds + round - quiet));
       bool disturbed = false;
       for (LaneResult& lane : result_.lanes) {
-        HORO_TRY(take_turn(lane));
+        HORO_TRY(take_turn(lane, progress));
         disturbed = disturbed || (lane.left_out.empty() && lane.turns.back().disturbed);
       }
       result_.disturbed.push_back(disturbed);
@@ -93,12 +95,25 @@ class SizeRun {
     const double each = std::chrono::duration<double>(Clock::now() - start).count() / (kFewestIterations + 1);
     lane.iterations = std::clamp(static_cast<int>(options_.seconds / each), kFewestIterations, kMostIterations);
     if (result_.bytes > kBatchUpTo || lane.lane->is_limit) return {};
-    const double operation = std::max(median(sample->microseconds), 0.1) * 1e-6;
-    lane.batch = std::clamp(static_cast<int>(options_.seconds / 3 / kBatches / operation), 10, 10000);
+    return calibrate_batch(lane);
+  }
+
+  /// What an operation of a row costs is learned from rows that get longer: after a barrier it may cost many times as
+  /// much, and a short row is mostly the time until the scheduler has let all ranks begin.
+  Status calibrate_batch(LaneResult& lane) {
+    const double wanted = options_.seconds / kBatches;
+    for (lane.batch = kShortestBatch; lane.batch < kLongestBatch; lane.batch *= 4) {
+      auto sample = ask(lane, Mode::kBatch, lane.batch);
+      if (!sample.ok()) return leave_out(lane, sample.status());
+      const double each = std::max(median(sample->microseconds), 0.05) * 1e-6;
+      if (each * lane.batch < wanted / 8) continue;
+      lane.batch = std::clamp(static_cast<int>(wanted / each), kShortestBatch, kLongestBatch);
+      break;
+    }
     return {};
   }
 
-  Status take_turn(LaneResult& lane) {
+  Status take_turn(LaneResult& lane, const Progress& progress) {
     if (!lane.left_out.empty()) return {};
     Turn turn;
     const QuietWatch watch;
@@ -110,7 +125,15 @@ class SizeRun {
       if (!batch.ok()) return leave_out(lane, batch.status());
       turn.batch = std::move(*batch);
     }
-    turn.disturbed = watch.look(turn.latency.total_cpu + turn.batch.total_cpu).disturbed();
+    const QuietWatch::Finding finding = watch.look(turn.latency.total_cpu + turn.batch.total_cpu);
+    turn.disturbed = finding.disturbed();
+    if (turn.disturbed) {
+      progress(text(bytes_text(result_.asked_bytes), ": ", lane.lane->label, ": disturbed: in ", finding.wall,
+                    " s something else used ", finding.others, " s (+- ", finding.doubt, " s), ", finding.stolen,
+                    " s were stolen"));
+      result_.taken = std::max(result_.taken, finding.others / finding.wall);
+      result_.stolen = std::max(result_.stolen, finding.stolen / finding.wall);
+    }
     lane.turns.push_back(std::move(turn));
     return {};
   }

@@ -44,6 +44,8 @@ struct SizeResult {
   std::vector<LaneResult> lanes;
   int rounds = 0;
   std::vector<bool> disturbed;  ///< By round.
+  double taken = 0;             ///< Processors that something else had in the worst turn that was disturbed.
+  double stolen = 0;            ///< The same for the hypervisor.
   /// The rounds that count: the quiet ones, or all when less than half of what was asked for was quiet.
   std::vector<size_t> counted() const;
   int wanted = 0;

@@ -1,6 +1,7 @@
 #include "cli/check/job.h"
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "horo/base/text.h"
@@ -60,6 +61,7 @@ Status CheckJob::start_rank(int rank, const CheckJobOptions& options, const net:
     process.keep.push_back(stop);
   }
   if (options.mismatch) process.arguments.push_back("--mismatch");
+  if (options.idle) process.arguments.push_back("--idle");
   process.quiet = true;  // What ranks log about the blows they take is not the user's concern here.
   process.environment = {{"HORO_RANK", text(rank)},       {"HORO_SIZE", text(options.ranks)},
                          {"HORO_STORE", store},           {"HORO_JOB_ID", kJob},
@@ -93,11 +95,23 @@ Result<RankWord> CheckJob::next_word(int rank, Deadline deadline) {
 
 std::vector<net::Address> CheckJob::listening() const {
   std::vector<net::Address> all{store_->address()};
-  for (const Rank& rank : ranks_) {
-    const auto more = listening_sockets(rank.process->pid());
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto more = listening(rank);
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
+}
+
+std::vector<net::Address> CheckJob::listening(int rank) const {
+  return listening_sockets(ranks_[static_cast<size_t>(rank)].process->pid());
+}
+
+double CheckJob::cpu_seconds(int rank) const {
+  clockid_t clock{};
+  timespec used{};
+  if (clock_getcpuclockid(ranks_[static_cast<size_t>(rank)].process->pid(), &clock) != 0) return 0;
+  if (clock_gettime(clock, &used) != 0) return 0;
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
 }  // namespace horo::cli

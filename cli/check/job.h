@@ -18,6 +18,7 @@ struct CheckJobOptions {
   int ranks = 4;
   std::string transport = "auto";
   bool mismatch = false;
+  bool idle = false;  ///< CheckRankOptions::idle
 };
 
 class CheckJob {
@@ -34,6 +35,9 @@ class CheckJob {
   Result<RankWord> next_word(int rank, Deadline deadline);
   /// Where strangers can knock: the store's socket and those of all ranks.
   std::vector<net::Address> listening() const;
+  std::vector<net::Address> listening(int rank) const;
+  /// Seconds of processor time that the rank has used, all threads together.
+  double cpu_seconds(int rank) const;
 
  private:
   CheckJob() = default;

@@ -10,6 +10,7 @@
 #include "horo/api/horo.h"
 #include "horo/base/deadline.h"
 #include "horo/base/text.h"
+#include "horo/net/poller.h"
 
 namespace horo::cli {
 
@@ -35,6 +36,7 @@ class CheckRank {
     for (uint64_t turn = 0;; ++turn) {
       const bool mismatched = options_.mismatch && turn == kMismatchTurn;
       may_stop_ = !options_.mismatch || turn > kMismatchTurn;
+      if (options_.idle && turn > 0) stay_away();
       const auto ended = reduce(kCounts[turn % std::size(kCounts)] + (mismatched && rank_ == 1 ? 1 : 0), mismatched);
       if (ended) return *ended;
       if (turn == 0) say(word(RankWord::Kind::kReady));
@@ -83,6 +85,12 @@ class CheckRank {
     if (!mismatched || ended.code != HORO_MISMATCH || !intact) return ended;
     ++mismatches_;
     return std::nullopt;
+  }
+
+  /// Until the stop pipe ends. Everybody but rank 0 has none, and goes on to wait in the operation.
+  void stay_away() const {
+    if (options_.stop < 0) return;
+    (void)net::wait_ready(options_.stop, net::Interest::kRead, Deadline(), "the end of the self-test").ok();
   }
 
   bool wants_to_stop() const {

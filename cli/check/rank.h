@@ -14,6 +14,7 @@ namespace horo::cli {
 struct CheckRankOptions {
   int report = -1;        ///< A pipe to the self-test.
   int stop = -1;          ///< Rank 0's: a pipe whose end means that all shall stop.
+  bool idle = false;      ///< Rank 0 stays away after the first sum until all shall stop; the others wait for it.
   bool mismatch = false;  ///< Rank 1 calls with another count once; then all go on.
 };
 

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <random>
 
+#include "cli/bench/statistics.h"
 #include "cli/check/job.h"
 #include "cli/table.h"
 
@@ -53,6 +54,7 @@ std::string complaint_of(int rank, const RankWord& word, int victim, uint64_t op
 std::string hear_survivors(CheckJob& job, int victim, uint64_t blow, ScenarioResult& result) {
   const Deadline deadline = Deadline::after_seconds(kHangSeconds);
   uint64_t operation = 0;
+  double last_ms = 0;
   for (int rank = 0; rank < job.size(); ++rank) {
     if (rank == victim) continue;
     const auto word = job.next_word(rank, deadline);
@@ -61,8 +63,9 @@ std::string hear_survivors(CheckJob& job, int victim, uint64_t blow, ScenarioRes
     std::string complaint = complaint_of(rank, *word, victim, operation);
     if (!complaint.empty()) return complaint;
     result.operations += word->operations;
-    if (word->at > blow) result.worst_ms = std::max(result.worst_ms, static_cast<double>(word->at - blow) * 1e-6);
+    if (word->at > blow) last_ms = std::max(last_ms, static_cast<double>(word->at - blow) * 1e-6);
   }
+  result.noticed_ms.push_back(last_ms);
   return {};
 }
 
@@ -131,6 +134,15 @@ std::vector<std::byte> garbage(Random& random) {
   return bytes;
 }
 
+/// One stranger: connects, talks nonsense, and hangs up unless `lingering` keeps it.
+void knock(const net::Address& door, Random& random, ScenarioResult& result, std::vector<net::Socket>& lingering) {
+  auto socket = net::Socket::connect(door, Deadline::after_seconds(1));
+  if (!socket.ok()) return;  // Refusing is the ranks' right.
+  const auto bytes = garbage(random);
+  (void)socket->send(bytes);
+  if (++result.strangers % 4 == 1) lingering.push_back(std::move(*socket));
+}
+
 std::string throw_garbage(Random& random, ScenarioResult& result) {
   auto job = CheckJob::start({.transport = "tcp"});
   if (!job.ok()) return job.status().to_string();
@@ -138,13 +150,49 @@ std::string throw_garbage(Random& random, ScenarioResult& result) {
   if (doors.size() <= 1) return "found no listening socket of the ranks";
   std::vector<net::Socket> lingering;  // Some strangers say something and stay.
   for (int i = 0; i < kStrangers; ++i) {
-    auto socket = net::Socket::connect(doors[static_cast<size_t>(i) % doors.size()], Deadline::after_seconds(1));
-    if (!socket.ok()) continue;  // Refusing is the ranks' right.
-    const auto bytes = garbage(random);
-    (void)socket->send(bytes);
-    ++result.strangers;
-    if (i % 4 == 0) lingering.push_back(std::move(*socket));
+    knock(doors[static_cast<size_t>(i) % doors.size()], random, result, lingering);
   }
+  return hear_all_done(**job, 0, result);
+}
+
+/// The most that any rank used of a core while `disturb` ran for about a second and a half, every 1/200 s.
+double busiest_share(const CheckJob& job, const std::function<void()>& disturb) {
+  constexpr int kPerSecond = 200;
+  constexpr int kTimes = 300;
+  std::vector<double> before;
+  for (int rank = 0; rank < job.size(); ++rank) before.push_back(job.cpu_seconds(rank));
+  const Time start = Clock::now();
+  for (int i = 0; i < kTimes; ++i) {
+    disturb();
+    const Deadline next(start + std::chrono::microseconds(1'000'000 / kPerSecond) * (i + 1));
+    while (!next.expired()) (void)net::poll_many({}, next).ok();
+  }
+  const double wall = std::chrono::duration<double>(Clock::now() - start).count();
+  double most = 0;
+  for (int rank = 0; rank < job.size(); ++rank) {
+    most = std::max(most, (job.cpu_seconds(rank) - before[static_cast<size_t>(rank)]) / wall);
+  }
+  return most;
+}
+
+/// Ranks that have nothing to do but wait: what they use is what the strangers cost them.
+std::string pester_idle(Random& random, ScenarioResult& result) {
+  auto job = CheckJob::start({.transport = "tcp", .idle = true});
+  if (!job.ok()) return job.status().to_string();
+  std::vector<std::vector<net::Address>> doors;
+  for (int rank = 0; rank < (*job)->size(); ++rank) doors.push_back((*job)->listening(rank));
+  std::vector<net::Socket> lingering;
+  const double idle = busiest_share(**job, [] {});
+  size_t turn = 0;
+  const double pestered = busiest_share(**job, [&] {
+    for (const auto& own : doors) {
+      if (!own.empty()) knock(own[turn % own.size()], random, result, lingering);
+    }
+    ++turn;
+  });
+  result.remark = text("the ranks' own time at 200 connections/s each: ", number(100 * pestered),
+                       " % of a core; without: ", number(100 * idle), " %");
+  if (result.strangers == 0) return "found no listening socket of the ranks";
   return hear_all_done(**job, 0, result);
 }
 
@@ -163,10 +211,12 @@ std::vector<ScenarioResult> run_self_test(const SelfTestOptions& options) {
       {"freeze for more than 1 s", "evicted after 1 s; told so when it thaws", freeze},
       {"mismatched call", "fails on all ranks; the group goes on", mismatch},
       {"garbage at the sockets", "the job does not notice", throw_garbage},
+      {"garbage, idle ranks", "the job does not notice", pester_idle},
   };
   Random random(options.seed);
   std::vector<ScenarioResult> results;
-  for (const Named& one : scenarios) results.push_back({.name = one.name, .promise = one.promise, .complaint = {}});
+  for (const Named& one : scenarios)
+    results.push_back({.name = one.name, .promise = one.promise, .complaint = {}, .remark = {}});
   const Deadline deadline = Deadline::after_seconds(options.seconds);
   for (size_t turn = 0; turn < std::size(scenarios) || !deadline.expired(); ++turn) {
     const size_t index = turn % std::size(scenarios);
@@ -182,17 +232,22 @@ std::vector<ScenarioResult> run_self_test(const SelfTestOptions& options) {
 }
 
 bool report_self_test(const std::vector<ScenarioResult>& results, const SelfTestOptions& options) {
-  Table table({"scenario (4 ranks)", "held", "worst ms", "operations", "must hold"});
+  Table table({"scenario (4 ranks)", "held", "p50 ms", "p99 ms", "max ms", "operations", "must hold"});
   table.flush_left(0);
-  table.flush_left(4);
+  table.flush_left(6);
   bool all = true;
   std::string complaints;
   for (const ScenarioResult& result : results) {
-    table.add({result.name, text(result.held, " of ", result.runs), result.worst_ms > 0 ? number(result.worst_ms) : "",
-               text(result.operations), result.promise});
+    std::vector<std::string> row{result.name, text(result.held, " of ", result.runs)};
+    for (double share : {0.5, 0.99, 1.0}) {
+      row.push_back(result.noticed_ms.empty() ? "" : number(bench::quantile(result.noticed_ms, share)));
+    }
+    row.insert(row.end(), {text(result.operations), result.promise});
+    table.add(std::move(row));
     all = all && result.held == result.runs;
     if (!result.complaint.empty()) complaints += text(result.name, ": ", result.complaint, "\n");
     if (result.strangers > 0) complaints += text(result.name, ": ", result.strangers, " connections\n");
+    if (!result.remark.empty()) complaints += text(result.name, ": ", result.remark, "\n");
   }
   std::cout << table.to_string(colours_on(1)) << complaints << (all ? "everything held" : "NOT EVERYTHING HELD")
             << " (seed " << options.seed << ")\n";

@@ -17,10 +17,11 @@ struct ScenarioResult {
   std::string promise;  ///< What must hold.
   int runs = 0;
   int held = 0;
-  double worst_ms = 0;  ///< From the blow to the last survivor's error; 0 where nothing is lost.
+  std::vector<double> noticed_ms;  ///< By run: from the blow to the last survivor's error.
   uint64_t operations = 0;
   uint64_t strangers = 0;  ///< Connections with garbage.
   std::string complaint;   ///< The first thing that did not hold.
+  std::string remark;      ///< A figure that belongs to it.
 };
 
 /// Every scenario runs at least once, then in turn until the time is up.

@@ -5,7 +5,6 @@
 #include <future>
 
 #include "horo/base/text.h"
-#include "horo/net/codec.h"
 #include "horo/rendezvous/message.h"
 
 namespace horo::group {
@@ -20,7 +19,6 @@ namespace {
 enum class Source : uint32_t { kWake, kListener, kChannel, kProcess };
 uint64_t token(Source source, uint32_t index) { return uint64_t{static_cast<uint32_t>(source)} << 32 | index; }
 
-constexpr size_t kMostWords = 4096;
 constexpr auto kGoodbyeLimit = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -282,11 +280,11 @@ void Control::on_message(Link& link, const net::Message& message) {
     }
     case ControlType::kAbandon: {
       auto group = groups_.find(header.group);
-      net::Reader reader(message.payload, "an abandoned group");
-      const auto code = static_cast<Code>(reader.u32());
-      const std::string why = reader.string(kMostWords);
-      if (group == groups_.end() || !reader.finish().ok() || code == Code::kOk) return;
-      return group->second->abandoned(Status(code, text("rank ", link.rank, " gave up the group: ", why)));
+      auto abandon = decode_abandon_group(message.payload);
+      if (!abandon.ok()) return log_.error("rank ", link.rank, " sent ", abandon.status());
+      if (group == groups_.end()) return;
+      return group->second->abandoned(
+          Status(abandon->code, text("rank ", link.rank, " gave up the group: ", abandon->why)));
     }
     case ControlType::kServe: {
       auto group = groups_.find(header.group);
@@ -299,10 +297,14 @@ void Control::on_message(Link& link, const net::Message& message) {
       partly_served_.erase({header.group, header.operation});
       return;
     }
-    case ControlType::kJoinGroup:
-      return on_join(link.rank, message.payload);
-    case ControlType::kGroupReady:
-      return on_ready(message.payload);
+    case ControlType::kJoinGroup: {
+      auto wish = decode_join_group(message.payload, options_.size);
+      return wish.ok() ? on_join(link.rank, std::move(*wish)) : log_.error("rank ", link.rank, " sent ", wish.status());
+    }
+    case ControlType::kGroupReady: {
+      auto ready = decode_group_ready(message.payload, options_.size);
+      return ready.ok() ? on_ready(std::move(*ready)) : log_.error("rank ", link.rank, " sent ", ready.status());
+    }
     case ControlType::kLeaveGroup:
       departed_[header.group].insert(link.rank);
       if (auto found = groups_.find(header.group); found != groups_.end()) found->second->member_left(link.rank);

@@ -18,6 +18,7 @@
 #include "horo/base/thread.h"
 #include "horo/group/arrivals.h"
 #include "horo/group/group.h"
+#include "horo/group/group_message.h"
 #include "horo/group/link.h"
 #include "horo/net/listener.h"
 #include "horo/net/poller.h"
@@ -28,28 +29,7 @@
 
 namespace horo::group {
 
-/// What a member brings to a new group.
-struct GroupOffer {
-  bool needs_wires = false;    ///< The group has members on other hosts. Equal for all members.
-  bool shares_memory = false;  ///< With all members on its host.
-  uint64_t area = 0;           ///< Its staging, in its segment.
-  uint64_t page = 0;           ///< The control page of its host, in its control region, if it is the first one there.
-  /// "HORO_X=value", of what must be set alike by all members.
-  std::vector<std::string> settings;
-};
-
 class Mailbox;
-
-/// What the members of a new group must know of each other.
-struct GroupTerms {
-  uint64_t id = 0;
-  uint64_t epoch = 0;  ///< Of the first member when it announced the group: equal for all, and in every data frame.
-  bool needs_wires = false;
-  bool shares_memory = false;  ///< Every member does, with those on its host.
-  std::vector<uint64_t> areas;
-  std::vector<uint64_t> pages;
-  std::string refusal;  ///< Why there is no such group.
-};
 
 /// What a control frame is about, beyond its type.
 struct About {
@@ -146,9 +126,9 @@ class Control : public GroupHost {
 
   void send(int rank, ControlType type, std::span<const std::byte> payload, const About& about = {});
   void serve_more();
-  void on_join(int from, std::span<const std::byte> payload);
+  void on_join(int from, JoinGroup wish);
   void announce(const std::vector<int>& ranks, const Join& join);
-  void on_ready(std::span<const std::byte> payload);
+  void on_ready(GroupReady ready);
   void release_groups();
   void release_more(uint64_t group);
   void on_letters(int rank, const net::Message& message);

@@ -8,46 +8,10 @@
 
 #include "horo/base/text.h"
 #include "horo/group/control.h"
-#include "horo/net/codec.h"
 
 namespace horo::group {
 
 namespace {
-
-constexpr size_t kMostRanks = 1 << 16;
-constexpr size_t kMostSettings = 16;
-constexpr size_t kMostSettingBytes = 1024;
-
-void write_ranks(net::Writer& writer, const std::vector<int>& ranks) {
-  writer.count(ranks.size());
-  for (int rank : ranks) writer.u32(static_cast<uint32_t>(rank));
-}
-
-std::vector<int> read_ranks(net::Reader& reader) {
-  std::vector<int> ranks(reader.count(kMostRanks, 4));
-  for (int& rank : ranks) rank = static_cast<int>(reader.u32());
-  return ranks;
-}
-
-void write_offer(net::Writer& writer, const GroupOffer& offer) {
-  writer.boolean(offer.needs_wires);
-  writer.boolean(offer.shares_memory);
-  writer.u64(offer.area);
-  writer.u64(offer.page);
-  writer.count(offer.settings.size());
-  for (const std::string& setting : offer.settings) writer.string(setting);
-}
-
-GroupOffer read_offer(net::Reader& reader) {
-  GroupOffer offer;
-  offer.needs_wires = reader.boolean();
-  offer.shares_memory = reader.boolean();
-  offer.area = reader.u64();
-  offer.page = reader.u64();
-  offer.settings.resize(reader.count(kMostSettings, 4));
-  for (std::string& setting : offer.settings) setting = reader.string(kMostSettingBytes);
-  return offer;
-}
 
 /// Empty when all members have set alike what must be.
 std::string difference(const std::map<int, GroupOffer>& join) {
@@ -66,13 +30,10 @@ std::string difference(const std::map<int, GroupOffer>& join) {
 }  // namespace
 
 Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline) {
-  net::Writer join;
-  write_ranks(join, ranks);
-  write_offer(join, offer);
-  HORO_TRY(join.status());
-  post([this, first = ranks.front(), payload = join.take()] {
-    if (first == options_.self.rank) return on_join(first, payload);
-    send(first, ControlType::kJoinGroup, payload);
+  post([this, wish = JoinGroup{ranks, offer}] {
+    const int first = wish.ranks.front();
+    if (first == options_.self.rank) return on_join(first, wish);
+    send(first, ControlType::kJoinGroup, encode(wish));
   });
   std::unique_lock lock(mutex_);
   while (true) {
@@ -100,20 +61,16 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, const 
   }
 }
 
-void Control::on_join(int from, std::span<const std::byte> payload) {
-  net::Reader reader(payload, "a request to join a group");
-  const std::vector<int> ranks = read_ranks(reader);
-  GroupOffer offer = read_offer(reader);
-  if (Status status = reader.finish(); !status.ok()) return log_.error("rank ", from, ": ", status);
-  if (ranks.empty() || ranks.front() != options_.self.rank ||
-      std::find(ranks.begin(), ranks.end(), from) == ranks.end()) {
+void Control::on_join(int from, JoinGroup wish) {
+  const std::vector<int>& ranks = wish.ranks;
+  if (ranks.front() != options_.self.rank || std::find(ranks.begin(), ranks.end(), from) == ranks.end()) {
     return log_.error("rank ", from, " asks for a group that it or this rank has no place in");
   }
   auto& waiting = joins_[ranks];
   // A member that is ahead waits for its next turn.
   auto turn = std::find_if(waiting.begin(), waiting.end(), [&](const Join& join) { return join.count(from) == 0; });
   if (turn == waiting.end()) turn = waiting.emplace(waiting.end());
-  turn->emplace(from, std::move(offer));
+  turn->emplace(from, std::move(wish.offer));
   if (waiting.front().size() < ranks.size()) return;
   const Join complete = std::move(waiting.front());
   waiting.erase(waiting.begin());
@@ -126,33 +83,23 @@ void Control::announce(const std::vector<int>& ranks, const Join& join) {
   const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
   const bool shares_memory =
       std::all_of(join.begin(), join.end(), [](const auto& one) { return one.second.shares_memory; });
-  net::Writer ready;
-  write_ranks(ready, ranks);
-  ready.u64(id);
-  ready.u64(epoch());
-  ready.boolean(join.begin()->second.needs_wires);
-  ready.boolean(shares_memory);
-  for (int rank : ranks) ready.u64(join.at(rank).area);
-  for (int rank : ranks) ready.u64(join.at(rank).page);
-  ready.string(difference(join));
+  GroupReady ready{ranks, {}};
+  ready.terms.id = id;
+  ready.terms.epoch = epoch();
+  ready.terms.needs_wires = join.begin()->second.needs_wires;
+  ready.terms.shares_memory = shares_memory;
+  for (int rank : ranks) ready.terms.areas.push_back(join.at(rank).area);
+  for (int rank : ranks) ready.terms.pages.push_back(join.at(rank).page);
+  ready.terms.refusal = difference(join);
+  const std::vector<std::byte> payload = encode(ready);
   for (int rank : ranks) {
-    if (rank != options_.self.rank) send(rank, ControlType::kGroupReady, ready.data());
+    if (rank != options_.self.rank) send(rank, ControlType::kGroupReady, payload);
   }
-  on_ready(ready.data());
+  on_ready(std::move(ready));
 }
 
-void Control::on_ready(std::span<const std::byte> payload) {
-  net::Reader reader(payload, "the terms of a group");
-  std::vector<int> ranks = read_ranks(reader);
-  GroupTerms terms;
-  terms.id = reader.u64();
-  terms.epoch = reader.u64();
-  terms.needs_wires = reader.boolean();
-  terms.shares_memory = reader.boolean();
-  for (size_t i = 0; i < ranks.size(); ++i) terms.areas.push_back(reader.u64());
-  for (size_t i = 0; i < ranks.size(); ++i) terms.pages.push_back(reader.u64());
-  terms.refusal = reader.string(kMostSettingBytes * 4);
-  if (Status status = reader.finish(); !status.ok()) return log_.error(status);
+void Control::on_ready(GroupReady ready) {
+  auto& [ranks, terms] = ready;
   std::lock_guard lock(mutex_);
   if (terms.refusal.empty() && (terms.needs_wires || !terms.shares_memory)) {
     for (const Status& refused : arrivals_.expect(terms.id, terms.epoch, ranks)) log_.warning(refused.message());

@@ -3,7 +3,6 @@
 
 #include "horo/base/text.h"
 #include "horo/group/control.h"
-#include "horo/net/codec.h"
 #include "horo/rendezvous/message.h"
 
 namespace horo::group {
@@ -202,11 +201,9 @@ void Control::abandon(uint64_t group, const Status& why) {
   post([this, group, why] {
     auto found = groups_.find(group);
     if (found == groups_.end()) return;
-    net::Writer words;
-    words.u32(static_cast<uint32_t>(why.code()));
-    words.string(why.message().substr(0, 1000));
+    const auto words = encode(AbandonGroup{why.code(), why.message()});
     for (int rank : found->second->ranks()) {
-      if (rank != options_.self.rank) send(rank, ControlType::kAbandon, words.data(), {group, 0, 0, false});
+      if (rank != options_.self.rank) send(rank, ControlType::kAbandon, words, {group, 0, 0, false});
     }
   });
 }

@@ -205,8 +205,13 @@ Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(c
         about.epoch = terms.epoch;
         about.group = static_cast<uint32_t>(terms.id);
         about.stream = stream;
-        HORO_ASSIGN(auto attached, net::attach(peers_[static_cast<size_t>(rank)].tcp, *link.outgoing, about, deadline));
-        wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
+        const net::Address& at = peers_[static_cast<size_t>(rank)].tcp;
+        auto attached = net::attach(at, *link.outgoing, about, deadline);
+        if (!attached.ok()) {
+          return attached.status().prefixed(
+              text("rank ", options_.rank, " cannot open a data stream to rank ", rank, " at ", at.to_string()));
+        }
+        wires[member].emplace_back(std::move(attached->socket), std::move(attached->keys));
       } else {
         HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
         wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "horo/base/text.h"
+#include "horo/net/client_hello.h"
 #include "horo/net/tls.h"
 
 namespace horo::net {
@@ -18,6 +19,17 @@ struct Stranger {
   Socket socket;
   std::vector<std::byte> first;
 };
+
+/// Reads up to `bytes` of a stranger; false when there is nothing yet.
+Result<bool> listen_to(Stranger& stranger, size_t bytes) {
+  const size_t before = stranger.first.size();
+  if (bytes <= before) return true;
+  stranger.first.resize(bytes);
+  IoResult result = stranger.socket.receive(std::span(stranger.first).subspan(before));
+  stranger.first.resize(before + (result.is_moved() ? result.bytes() : 0));
+  if (!result.is_moved() && !result.is_would_block()) return Status(Code::kPeerLost, "ended before it said anything");
+  return result.is_moved();
+}
 
 struct Pending {
   std::variant<Stranger, Channel, AttachAcceptor> stage;
@@ -99,6 +111,7 @@ struct Listener::State {
   void advance(uint64_t token, Time now);
   Status go_on(Pending& pending, Time now);
   Status meet(Pending& pending, Time now);
+  Status meet_tls(Pending& pending, Time now);
   bool hand_over(uint64_t token, Pending& pending);
   Status watch(Pending& pending, uint64_t token);
   void forget(uint64_t token);
@@ -201,12 +214,9 @@ Status Listener::State::go_on(Pending& entry, Time now) {
 /// Reads the first bytes and turns a stranger into what they tell.
 Status Listener::State::meet(Pending& entry, Time now) {
   auto& stranger = std::get<Stranger>(entry.stage);
-  std::array<std::byte, kOpeningBytes> bytes;
-  IoResult result = stranger.socket.receive(std::span(bytes).first(kOpeningBytes - stranger.first.size()));
-  if (result.is_would_block()) return {};
-  if (!result.is_moved()) return {Code::kPeerLost, "ended before it said anything"};
-  stranger.first.insert(stranger.first.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(result.bytes()));
-  switch (look_at(stranger.first)) {
+  HORO_ASSIGN(bool heard, listen_to(stranger, kOpeningBytes));
+  if (!heard) return {};
+  switch (look_at(std::span(stranger.first).first(std::min(stranger.first.size(), kOpeningBytes)))) {
     case Opening::kUndecided:
       return {};
     case Opening::kGarbage:
@@ -217,16 +227,36 @@ Status Listener::State::meet(Pending& entry, Time now) {
       entry.stage = std::move(acceptor);
       return {};
     }
-    case Opening::kTls: {
-      ChannelOptions chosen = options.channel;
-      chosen.received_before = std::move(stranger.first);
-      chosen.handshake_limit = entry.deadline.remaining(now);
-      HORO_ASSIGN(Channel channel,
-                  Channel::accept(tls, std::move(stranger.socket), key, options.job, chosen, options.admit));
-      entry.stage = std::move(channel);
-      return {};
-    }
+    case Opening::kTls:
+      return meet_tls(entry, now);
   }
+  return {};
+}
+
+/// A handshake is begun only for a whole ClientHello that is meant for us: a TLS session costs more than all else that
+/// is done for a stranger. The alert tells a rank of another job what it would have learnt from the handshake.
+Status Listener::State::meet_tls(Pending& entry, Time now) {
+  constexpr std::byte kHandshakeFailure[] = {std::byte{21}, std::byte{3}, std::byte{3}, std::byte{0},
+                                             std::byte{2},  std::byte{2}, std::byte{40}};
+  auto& stranger = std::get<Stranger>(entry.stage);
+  const size_t whole = record_bytes(stranger.first).value_or(0);
+  HORO_ASSIGN(bool heard, listen_to(stranger, whole));
+  if (!heard || stranger.first.size() < whole) return {};
+  const auto offered = offered_identity(stranger.first);
+  if (!offered) return {Code::kCorrupt, "does not speak this protocol"};
+  const auto claimed = decode_identity(*offered);
+  Status meant = claimed.ok() ? check_addressed(*claimed, options.job, options.channel.hello.member)
+                              : Status(Code::kUnauthenticated, claimed.status().message());
+  if (!meant.ok()) {
+    static_cast<void>(stranger.socket.send(kHandshakeFailure));
+    return meant;
+  }
+  ChannelOptions chosen = options.channel;
+  chosen.received_before = std::move(stranger.first);
+  chosen.handshake_limit = entry.deadline.remaining(now);
+  HORO_ASSIGN(Channel channel,
+              Channel::accept(tls, std::move(stranger.socket), key, options.job, chosen, options.admit));
+  entry.stage = std::move(channel);
   return {};
 }
 
@@ -268,7 +298,7 @@ void Listener::State::refuse(uint64_t token, const Status& why) {
      : why.code() == Code::kTimeout           ? counts.too_slow
                                               : counts.refused);
   // Noise of the network stays quiet; somebody who speaks our language and fails is worth a line.
-  auto level = stranger ? LogLevel::kDebug : LogLevel::kWarning;
+  auto level = stranger && why.code() != Code::kUnauthenticated ? LogLevel::kDebug : LogLevel::kWarning;
   if (options.log != nullptr && options.log->enabled(level)) {
     options.log->limited(level, text("refused ", code_name(why.code())), "refused a connection: ", why.message());
   }

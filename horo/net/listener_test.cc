@@ -48,7 +48,8 @@ class ListenerTest : public ::testing::Test {
     auto client = dial();
     std::optional<Channel> server;
     run_until([&] {
-      EXPECT_TRUE(client->progress().ok());
+      Status progressed = client->progress();
+      EXPECT_TRUE(progressed.ok()) << progressed;
       if (!server) server = listener_->take_channel();
       return server && client->ready();
     });

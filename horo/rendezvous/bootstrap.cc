@@ -5,6 +5,7 @@
 
 #include "horo/base/text.h"
 #include "horo/net/address.h"
+#include "horo/net/route.h"
 #include "horo/net/socket.h"
 #include "horo/rendezvous/knobs.h"
 
@@ -108,6 +109,13 @@ namespace {
 
 constexpr Duration kLookForStore = std::chrono::milliseconds(500);
 
+/// Whether a store could be served there at all: an address of another host is none of our mistakes.
+bool is_of_this_host(const net::Address& address) {
+  if (address.is_loopback() || address.is_any() || address.is_unix()) return true;
+  const auto source = net::source_address(address);
+  return source.ok() && net::ip_text(*source) == net::ip_text(address);
+}
+
 /// At the first address that is this host's and free; none where all are taken or another host's: then somebody else
 /// serves there, or nobody, and connecting will tell.
 Result<std::unique_ptr<TcpStoreServer>> serve_store(const std::vector<net::Address>& addresses,
@@ -121,7 +129,7 @@ Result<std::unique_ptr<TcpStoreServer>> serve_store(const std::vector<net::Addre
   for (const net::Address& address : addresses) {
     auto server = TcpStoreServer::start(address, options);
     if (server.ok()) return server;
-    if (server.status().code() == Code::kInvalidArgument) refused = server.status();
+    if (server.status().code() == Code::kInvalidArgument && is_of_this_host(address)) refused = server.status();
   }
   if (!refused.ok()) return refused;
   return std::unique_ptr<TcpStoreServer>();

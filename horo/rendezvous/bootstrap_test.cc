@@ -158,5 +158,13 @@ TEST(Meeting, WorksOverTcpWithRankZeroServing) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST(StoreElsewhere, IsNotServedByRankZeroAndNotItsMistake) {
+  auto key = std::make_shared<const net::Key>(*net::Key::random());
+  // An address that is nobody's (RFC 5737): rank 0 can only wait for whoever serves there.
+  const auto access = open_store({0, 2, "job", "192.0.2.1:9"}, key, nullptr, Deadline::after_seconds(0.2));
+  ASSERT_FALSE(access.ok());
+  EXPECT_NE(access.status().code(), Code::kInvalidArgument) << access.status();
+}
+
 }  // namespace
 }  // namespace horo::rendezvous

@@ -32,6 +32,27 @@ inline constexpr IntegerKnob kKeyFd{
 inline constexpr TextKnob kHostId{
     {.name = "HORO_HOST_ID", .help = "Ranks with equal values count as being on one host."}};
 
-inline constexpr const Knob* kKnobs[] = {&kRank, &kSize, &kStore, &kJobId, &kKeyFile, &kKeyFd, &kHostId};
+/// What a launcher tells beyond what a rank needs: for scripts. The engine counts the ranks of a host itself.
+inline constexpr IntegerKnob kLocalRank{{.name = "HORO_LOCAL_RANK",
+                                         .legacy = "HOROVOD_LOCAL_RANK",
+                                         .fallback = "-1",
+                                         .help = "Set by horo run: the rank's number on its host."}};
+inline constexpr IntegerKnob kLocalSize{{.name = "HORO_LOCAL_SIZE",
+                                         .legacy = "HOROVOD_LOCAL_SIZE",
+                                         .fallback = "-1",
+                                         .help = "Set by horo run: how many ranks the host has."}};
+inline constexpr IntegerKnob kCrossRank{{.name = "HORO_CROSS_RANK",
+                                         .legacy = "HOROVOD_CROSS_RANK",
+                                         .fallback = "-1",
+                                         .help = "Set by horo run: the number among ranks of equal local rank."}};
+inline constexpr IntegerKnob kCrossSize{{.name = "HORO_CROSS_SIZE",
+                                         .legacy = "HOROVOD_CROSS_SIZE",
+                                         .fallback = "-1",
+                                         .help = "Set by horo run: how many ranks have the same local rank."}};
+inline constexpr TextKnob kHostname{
+    {.name = "HORO_HOSTNAME", .legacy = "HOROVOD_HOSTNAME", .help = "Set by horo run: the host as the user named it."}};
+
+inline constexpr const Knob* kKnobs[] = {&kRank,   &kSize,      &kStore,     &kJobId,     &kKeyFile,   &kKeyFd,
+                                         &kHostId, &kLocalRank, &kLocalSize, &kCrossRank, &kCrossSize, &kHostname};
 
 }  // namespace horo::rendezvous

@@ -64,8 +64,10 @@ def test_libhoro_exports_only_its_c_names() -> None:
     assert {name for name in names if not name.startswith("horo_")} == set()
 
 
-def test_nothing_is_linked_against_a_framework() -> None:
-    for path in (horo.library_path(), Path(_horo.__file__)):
+def test_nothing_is_linked_but_the_systems_libraries() -> None:
+    program = shutil.which("horo", path=sysconfig.get_path("scripts"))
+    assert program is not None
+    for path in (horo.library_path(), Path(_horo.__file__), Path(program)):
         assert needed_libraries(path) - SYSTEM_LIBRARIES - {"libhoro"} == set(), path
 
 

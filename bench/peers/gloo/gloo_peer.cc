@@ -14,9 +14,6 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/types.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -159,16 +156,7 @@ int run_rank(const Launch& launch, int rank) {
 
 int launch_all(const Launch& launch) {
   std::filesystem::create_directory(launch.folder + "/store");
-  const pid_t parent = getpid();
-  for (int rank = 0; rank < launch.ranks; ++rank) {
-    if (fork() != 0) continue;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    _exit(run_rank(launch, rank));
-  }
-  int worst = 0;
-  for (int status = 0; wait(&status) > 0;) worst = status != 0 ? 1 : worst;
-  return worst;
+  return fork_ranks(launch, [&](int rank) { return run_rank(launch, rank); });
 }
 
 }  // namespace

@@ -153,6 +153,14 @@ std::vector<std::string> tuning() {
           "1048576"};
 }
 
+/// mpirun binds every rank to a core, or with more than two to a socket, and knows nothing of processors that this
+/// process may not use. Whoever has less than all of them, or more ranks than cores, turns that off.
+bool must_unbind(const Launch& asked) {
+  cpu_set_t usable;
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0) return true;
+  return asked.yield || CPU_COUNT(&usable) < sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 int launch(const Launch& asked, bool tuned) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const bool tcp = asked.tcp || !asked.hosts.empty();
@@ -169,6 +177,8 @@ int launch(const Launch& asked, bool tuned) {
     words.insert(words.end(), more.begin(), more.end());
   }
   if (asked.yield) set("mpi_yield_when_idle", "1");
+  // Hosts are unbound too: every one of them would bind its first rank to the same first core.
+  if (must_unbind(asked) || !asked.hosts.empty()) words.insert(words.end(), {"--bind-to", "none"});
   if (asked.hosts.empty()) {
     if (tcp) set("btl_tcp_if_include", "lo");
   } else {
@@ -182,8 +192,7 @@ int launch(const Launch& asked, bool tuned) {
     std::string hosts;
     const size_t slots = (static_cast<size_t>(asked.ranks) + asked.hosts.size() - 1) / asked.hosts.size();
     for (const PeerHost& host : asked.hosts) hosts += text(hosts.empty() ? "" : ",", host.name_space, ":", slots);
-    // Unbound: every host would bind its first rank to the same first core.
-    words.insert(words.end(), {"--host", hosts, "--map-by", "slot", "--bind-to", "none"});
+    words.insert(words.end(), {"--host", hosts, "--map-by", "slot"});
     if (!enter(asked.hosts.front())) return 1;
   }
   words.insert(words.end(), {self, "rank", asked.folder, tcp ? "tcp" : "shm"});

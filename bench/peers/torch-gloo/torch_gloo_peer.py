@@ -110,6 +110,9 @@ class Rank:
         if command["dtype"] not in self.dtypes or command["library"] == "1":
             raise Unsupported(f"torch has no {command['dtype']} here, or no memory of its own")
         count, op = int(command["count"]), command["op"]
+        if op in ("wait", "idle"):
+            raise Unsupported(f"torch's ranks do not measure {op}")
+        begin = time.process_time()
         batch = command["mode"] == "batch"
         in_place = op == "broadcast" or (command["in_place"] == "1" and not batch)
         share = count // self.size
@@ -121,7 +124,7 @@ class Rank:
         fresh = [self.data(command, self.rank, turn, inputs) for turn in range(2)]
         repeats = int(command["iterations"]) if batch else 1
         turns = BATCHES if batch else int(command["iterations"])
-        times, spent, begin = [], 0.0, time.process_time()
+        times, spent = [], 0.0
         for turn in range(-1, turns):
             source.copy_(fresh[turn % 2])
             self.dist.barrier()

@@ -1,0 +1,96 @@
+#include "cli/run/agent_rank.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "cli/run/interfaces.h"
+
+#include "horo/base/system.h"
+#include "horo/base/text.h"
+#include "horo/net/route.h"
+#include "horo/net/system_error.h"
+
+namespace horo::cli::launch {
+
+namespace {
+
+/// The key in a pipe whose end is already closed: who reads it has all of it.
+Result<net::UniqueFd> pipe_with(const net::Key& key) {
+  HORO_ASSIGN(Pipe pipe, Pipe::create());
+  const auto secret = key.secret();
+  if (write(pipe.to.get(), secret.data(), secret.size()) != static_cast<ssize_t>(secret.size())) {
+    return net::system_error("handing the key to a rank", errno);
+  }
+  return std::move(pipe.from);
+}
+
+Result<Pipe> output_pipe() {
+  HORO_ASSIGN(Pipe pipe, Pipe::create());
+  if (fcntl(pipe.from.get(), F_SETFL, O_NONBLOCK) != 0) return net::system_error("a pipe for output", errno);
+  return pipe;
+}
+
+/// The user's own choice of interface stands, unless a flag says otherwise.
+Result<std::string> interface_for(const StartOrder& order, const Environment& environment) {
+  if (!order.interfaces.empty()) {
+    HORO_ASSIGN(const net::Address chosen, first_interface(order.interfaces));
+    return net::ip_text(chosen);
+  }
+  for (const char* name : {"HORO_INTERFACE", "HOROVOD_GLOO_IFACE"}) {
+    if (auto set = environment.find(name)) return *set;
+  }
+  HORO_ASSIGN(const net::Address routed, address_towards(order.peers));
+  return net::ip_text(routed);
+}
+
+}  // namespace
+
+Result<RankTerms> RankTerms::of(const StartOrder& order) {
+  RankTerms terms;
+  terms.command = order.command;
+  terms.environment = Environment::of_process().with(order.environment);
+  HORO_ASSIGN(std::string interface, interface_for(order, terms.environment));
+  terms.environment = terms.environment.with({{"HORO_INTERFACE", interface}});
+  HORO_ASSIGN(net::Key key, net::Key::from_bytes(order.key));
+  terms.key = std::make_shared<const net::Key>(std::move(key));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(order.folder, ignored)) {
+    terms.folder = order.folder;
+  } else {
+    terms.folder = std::filesystem::current_path(ignored).string();
+    terms.problem = text("host ", host_name(), " has no folder ", order.folder, "; its ranks run in ", terms.folder);
+  }
+  return terms;
+}
+
+Result<Rank> RankTerms::start(const RankOrder& order) const {
+  const Environment all = environment.with(order.environment).with({{"HORO_KEY_FD", text(kKeyDescriptor)}});
+  auto program = find_program(command[0], all.find("PATH").value_or(""));
+  if (!program.ok()) return program.status().prefixed(text("host ", host_name()));
+  HORO_ASSIGN(net::UniqueFd secret, pipe_with(*key));
+  HORO_ASSIGN(Pipe output, output_pipe());
+  HORO_ASSIGN(Pipe error, output_pipe());
+  SpawnOptions options;
+  options.program = *program;
+  options.arguments = command;
+  options.environment = all.variables();
+  options.folder = folder;
+  options.output = output.to.get();
+  options.error = error.to.get();
+  options.kept = secret.get();
+  options.kept_as = kKeyDescriptor;
+  options.death_signal = SIGKILL;
+  Rank rank;
+  rank.rank = order.rank;
+  rank.command = command[0];
+  HORO_ASSIGN(rank.child, spawn(options));
+  rank.output = std::move(output.from);
+  rank.error = std::move(error.from);
+  return rank;
+}
+
+}  // namespace horo::cli::launch

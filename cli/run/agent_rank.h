@@ -1,0 +1,37 @@
+// One rank as its agent sees it, and what all ranks of a host have in common.
+#pragma once
+
+#include <string>
+
+#include "cli/run/message.h"
+#include "cli/run/spawn.h"
+
+#include "horo/net/key.h"
+
+namespace horo::cli::launch {
+
+struct Rank {
+  int rank = 0;
+  std::string command;
+  Child child;
+  net::UniqueFd output;  ///< Where its standard output and error are read. Non-blocking.
+  net::UniqueFd error;
+};
+
+/// What the ranks of one host are started with.
+struct RankTerms {
+  std::vector<std::string> command;
+  std::string folder;
+  Environment environment;
+  std::shared_ptr<const net::Key> key;
+  std::string problem;  ///< Something the user should know.
+
+  static Result<RankTerms> of(const StartOrder& order);
+  /// kNotFound: there is no such command.
+  Result<Rank> start(const RankOrder& order) const;
+
+  /// The number under which a rank finds the key: high, so that scripts that use 3 to 9 do not lose it.
+  static constexpr int kKeyDescriptor = 40;
+};
+
+}  // namespace horo::cli::launch

@@ -1,0 +1,383 @@
+// Every flag, by what it does. The rows of the table name these tests, and the last one holds them to it.
+#include "cli/run/flags.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "cli/process.h"
+#include "cli/run/config_file.h"
+#include "cli/run/duct.h"
+#include "cli/run/options.h"
+
+#include "horo/api/horo.h"
+#include "horo/base/text.h"
+
+namespace horo::cli::launch {
+namespace {
+
+bool contains(const std::string& all, const std::string& words) { return all.find(words) != all.npos; }
+
+Result<RunOptions> options_of(const std::vector<std::string>& words, const Environment& environment = Environment()) {
+  HORO_ASSIGN(FlagValues flags, parse_flags(words));
+  return make_options(std::move(flags), environment);
+}
+
+std::string error_of(const std::vector<std::string>& words) {
+  const auto options = options_of(words);
+  return options.ok() ? "" : options.status().message();
+}
+
+struct Ran {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+/// With a folder of its own, and the program as a user runs it.
+class RunFlags : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "horo-flags-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  std::string write(const std::string& name, const std::string& contents, bool executable = false) const {
+    std::ofstream(file(name), std::ios::binary) << contents;
+    if (executable) std::filesystem::permissions(file(name), std::filesystem::perms::owner_all);
+    return file(name);
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream in(file(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  Ran shell(const std::string& command) const {
+    const int status = std::system(text(command, " > ", file("out"), " 2> ", file("err"), " < /dev/null").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("out"), read("err")};
+  }
+  Ran horo(const std::string& words) const { return shell(text(own_folder(), "/bin/horo run ", words)); }
+
+  std::string folder_;
+};
+
+TEST_F(RunFlags, NumProcIsHowManyRanks) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"-np", "3"}, {"--np", "3"}, {"--num-proc", "3"}, {"--num-proc=3"}, {"-np=3"}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"python", "-np", "7", "x"});
+    const auto options = options_of(all);
+    ASSERT_TRUE(options.ok()) << words[0] << ": " << options.status();
+    EXPECT_EQ(options->placement.ranks.size(), 3u);
+    EXPECT_EQ(options->command, (std::vector<std::string>{"python", "-np", "7", "x"}));
+  }
+  EXPECT_TRUE(contains(error_of({"python"}), "-np is missing"));
+  EXPECT_TRUE(contains(error_of({"-np", "2"}), "no command"));
+  EXPECT_TRUE(contains(error_of({"-np", "0", "x"}), "'0' is not a whole number, 1 or more"));
+  EXPECT_TRUE(contains(error_of({"-np", "two", "x"}), "'two'"));
+  EXPECT_EQ(options_of({"-np", "1", "--", "-np"})->command, std::vector<std::string>{"-np"});
+}
+
+TEST_F(RunFlags, HostsAreTakenFromTheCommandLine) {
+  const auto options = options_of({"-np", "3", "-H", "a:2,b:2", "x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->placement.hosts, (std::vector<Host>{{"a", 2}, {"b", 1}}));
+  // All slots, if nothing else is said.
+  EXPECT_EQ(options_of({"--hosts", "a:2,b:2", "x"})->placement.ranks.size(), 4u);
+  EXPECT_TRUE(contains(error_of({"-np", "5", "-H", "a:2,b:2", "x"}), "too few slots"));
+  EXPECT_TRUE(contains(error_of({"-np", "2", "-H", "a:b", "x"}), "'a:b'"));
+  EXPECT_TRUE(contains(error_of({"-H", "a", "--hostfile", "f", "x"}), "exclude each other"));
+}
+
+TEST_F(RunFlags, HostfilesAreRead) {
+  const std::string path = write("hosts", "a slots=2\nb slots=3\n");
+  for (const char* name : {"--hostfile", "-hostfile"}) {
+    const auto options = options_of({name, path, "x"});
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->placement.hosts, (std::vector<Host>{{"a", 2}, {"b", 3}}));
+  }
+  EXPECT_TRUE(contains(error_of({"--hostfile", write("bad", "a\nb slots=x\n"), "x"}), "bad:2: 'slots=x'"));
+  EXPECT_TRUE(contains(error_of({"--hostfile", file("absent"), "x"}), "cannot read"));
+}
+
+TEST_F(RunFlags, ADiscoveryScriptIsRunOnce) {
+  const std::string script = write("find", text("#!/bin/sh\necho ran >> ", file("runs"), "\necho a:2\necho b\n"), true);
+  const auto options = options_of({"--host-discovery-script", script, "--slots-per-host", "3", "x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->placement.hosts, (std::vector<Host>{{"a", 2}, {"b", 3}}));
+  EXPECT_EQ(read("runs"), "ran\n");
+  EXPECT_TRUE(
+      contains(error_of({"--host-discovery-script", write("fails", "#!/bin/sh\nexit 3\n", true), "x"}), "code 3"));
+}
+
+TEST_F(RunFlags, InterfacesOverrideRouting) {
+  const auto options = options_of(
+      {"-np", "1", "--network-interfaces", "eth0,ib0", "--network-interface", "lo", "--network-interface", "wl0", "x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->interfaces, (std::vector<std::string>{"eth0", "ib0", "lo", "wl0"}));
+  const Ran ran = horo("-np 1 --network-interfaces nothing0,lo sh -c 'echo at $HORO_INTERFACE'");
+  EXPECT_TRUE(contains(ran.out, "at 127.0.0.1")) << ran.out << ran.err;
+  const Ran absent = horo("-np 1 --network-interfaces nothing0 true");
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_TRUE(contains(absent.err, "lo (127.0.0.1)")) << absent.err;
+}
+
+TEST_F(RunFlags, ATakenPortIsNamed) {
+  // One job holds the port while another asks for it.
+  const Ran ran = horo("-np 1 sh -c '" + own_folder() + "/bin/horo run -np 1 --store-port ${HORO_STORE##*:} true'");
+  EXPECT_EQ(ran.code, 1) << ran.out << ran.err;
+  EXPECT_TRUE(contains(ran.err, "Address already in use")) << ran.err;
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--store-port", "70000", "x"}), "is no port"));
+}
+
+TEST_F(RunFlags, StartTimeoutEndsTheWaitForHosts) {
+  const std::string silent = write("silent", "#!/bin/sh\nexec tail -f /dev/null\n", true);
+  const Ran ran = horo(text("-H there:1 --start-timeout 0.3 --ssh-command ", silent, " true"));
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(contains(ran.err, "no answer from host there within 0.3 s")) << ran.err;
+  const Environment environment(Environment::Variables{{"HOROVOD_START_TIMEOUT", "7"}});
+  EXPECT_EQ(options_of({"-np", "1", "x"}, environment)->start_timeout, std::chrono::seconds(7));
+  EXPECT_EQ(options_of({"-np", "1", "--start-timeout", "9", "x"}, environment)->start_timeout, std::chrono::seconds(9));
+}
+
+TEST_F(RunFlags, GracePeriodIsKept) {
+  const Time begin = Clock::now();
+  const Ran ran =
+      horo("-np 2 --grace-period 0.7 sh -c 'if [ $HORO_RANK = 0 ]; then trap \"\" TERM; echo > " + file("ready") +
+           "; exec tail -f /dev/null; fi; while [ ! -e " + file("ready") + " ]; do :; done; exit 5'");
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  EXPECT_EQ(ran.code, 5) << ran.err;
+  EXPECT_GE(seconds, 0.7);
+  EXPECT_LT(seconds, 20);
+  EXPECT_EQ(options_of({"-np", "1", "x"})->grace, std::chrono::seconds(5));
+}
+
+TEST_F(RunFlags, FlagsWinOverTheConfigFile) {
+  const std::string path = write("c.yaml", "params:\n  cycle_time_ms: 7\n  cache_capacity: 99\n");
+  const auto options = options_of({"-np", "1", "--config-file", path, "--cycle-time-ms", "2", "x"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  std::string cycle, cache;
+  for (const auto& [name, value] : options->variables) {
+    if (name.ends_with("_CYCLE_TIME") && !value.empty()) cycle = value;
+    if (name.ends_with("_CACHE_CAPACITY") && !value.empty()) cache = value;
+  }
+  EXPECT_TRUE(cycle == "2" || cycle == "2ms") << cycle;
+  EXPECT_EQ(cache, "99");
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--config-file", file("absent"), "x"}), "cannot read"));
+}
+
+TEST_F(RunFlags, VerboseSaysWhatIsStarted) {
+  const Ran ran = horo("-np 1 --verbose true");
+  EXPECT_TRUE(contains(ran.err, "host localhost through: horo agent")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, "ranks meet at 127.0.0.1:")) << ran.err;
+  EXPECT_EQ(horo("-np 1 true").err, "");
+}
+
+TEST_F(RunFlags, VersionAndCheckBuildStartNothing) {
+  EXPECT_TRUE(std::regex_match(horo("-v").out, std::regex("[0-9]+\\.[0-9]+\\.[0-9]+\n")));
+  EXPECT_EQ(horo("--version").out, horo("-v").out);
+  const Ran built = horo("-cb");
+  EXPECT_EQ(built.code, 0);
+  for (const char* words : {"Available Frameworks:", "] PyTorch", "Available Controllers:\n    [X] horo", "] tcp"}) {
+    EXPECT_TRUE(contains(built.out, words)) << built.out;
+  }
+  EXPECT_EQ(horo("--check-build").out, built.out);
+  EXPECT_TRUE(contains(horo("--help").out, "--fusion-threshold-mb"));
+}
+
+TEST_F(RunFlags, SshFlagsReachSsh) {
+  const std::string fake =
+      write("ssh", text("#!/bin/sh\necho \"$@\" > ", file("words"), "\necho no way >&2\nexit 255\n"), true);
+  const Ran ran = horo(text("-H me@there:1 -p 2022 -i ", file("id"), " --ssh-command '", fake, " -q' true"));
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(contains(ran.err, "host me@there: cannot be reached through ssh: no way")) << ran.err;
+  const std::string words = read("words");
+  EXPECT_TRUE(words.starts_with("-q ")) << words;
+  EXPECT_TRUE(contains(words, "-p 2022")) << words;
+  EXPECT_TRUE(contains(words, text("-i ", file("id")))) << words;
+  EXPECT_TRUE(contains(words, "-- me@there ")) << words;
+  EXPECT_EQ(options_of({"-np", "1", "--ssh-port=33", "--ssh-identity-file", "k", "x"})->ssh.port, 33);
+  EXPECT_EQ(options_of({"-np", "1", "-p33", "x"})->ssh.port, 33);
+  EXPECT_TRUE(contains(error_of({"-np", "1", "-p", "99999", "x"}), "is no port"));
+}
+
+TEST_F(RunFlags, VersionsThatDifferAreNamed) {
+  MessageCutter unused(false);
+  AgentHello hello{.protocol = 77, .version = "8.1.4"};
+  const auto payload = encode(hello);
+  std::string bytes = "Welcome!\n" + std::string(kGreeting);
+  bytes += static_cast<char>(payload.size());
+  bytes += std::string(3, '\0') + '\1';
+  bytes.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  write("hello", bytes);
+  const std::string fake = write("ssh", text("#!/bin/sh\ncat ", file("hello"), "\nexec tail -f /dev/null\n"), true);
+  const Ran ran = horo(text("-H there:1 --ssh-command ", fake, " true"));
+  EXPECT_EQ(ran.code, 1);
+  EXPECT_TRUE(contains(ran.err, "host there: versions differ: it has horo 8.1.4")) << ran.err;
+}
+
+TEST_F(RunFlags, OutputGoesToFilesToo) {
+  const Ran ran =
+      horo(text("-np 11 --output-filename ", file("all/logs"), " sh -c 'echo out $HORO_RANK; echo err >&2'"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "[10]<stdout>:out 10\n"));
+  EXPECT_EQ(read("all/logs/rank.03/stdout"), "out 3\n");
+  EXPECT_EQ(read("all/logs/rank.10/stderr"), "err\n");
+  const Ran bad = horo(text("-np 1 --output-filename ", write("plain", ""), "/x true"));
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_TRUE(contains(bad.err, "--output-filename: cannot make")) << bad.err;
+}
+
+TEST_F(RunFlags, TimestampsStandInFrontOfLines) {
+  for (const char* name : {"--prefix-output-with-timestamp", "-prefix-timestamp"}) {
+    const Ran ran = horo(text("-np 1 ", name, " echo hello"));
+    EXPECT_TRUE(std::regex_match(ran.out, std::regex("[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4}"
+                                                     "\\[0\\]<stdout>:hello\n")))
+        << ran.out;
+  }
+}
+
+/// Words of a command line, and what ranks must find.
+struct Setting {
+  std::vector<std::string> words;
+  std::string variable;  ///< Behind HORO_ or HOROVOD_, or the whole name.
+  std::string value;
+};
+
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all{
+      {{"--fusion-threshold-mb", "64"}, "FUSION_THRESHOLD", "67108864"},
+      {{"--fusion-threshold-mb=0"}, "FUSION_THRESHOLD", "0"},
+      {{"--cycle-time-ms", "2.5"}, "CYCLE_TIME", "2.5"},
+      {{"--cache-capacity", "0"}, "CACHE_CAPACITY", "0"},
+      {{"--hierarchical-allreduce"}, "HIERARCHICAL_ALLREDUCE", "1"},
+      {{"--no-hierarchical-allreduce"}, "HIERARCHICAL_ALLREDUCE", "0"},
+      {{"--hierarchical-allgather"}, "HIERARCHICAL_ALLGATHER", "1"},
+      {{"--torus-allreduce"}, "TORUS_ALLREDUCE", "1"},
+      {{"--autotune"}, "AUTOTUNE", "1"},
+      {{"--no-autotune"}, "AUTOTUNE", "0"},
+      {{"--autotune-log-file", "a.csv"}, "AUTOTUNE_LOG", "a.csv"},
+      {{"--autotune-warmup-samples", "0"}, "AUTOTUNE_WARMUP_SAMPLES", "0"},
+      {{"--autotune-steps-per-sample", "5"}, "AUTOTUNE_STEPS_PER_SAMPLE", "5"},
+      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9"},
+      {{"--autotune-gaussian-process-noise", "0.5"}, "AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.5"},
+      {{"--timeline-filename", "t.json"}, "TIMELINE", "t.json"},
+      {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},
+      {{"--no-stall-check"}, "STALL_CHECK_DISABLE", "1"},
+      {{"--stall-check"}, "STALL_CHECK_DISABLE", "0"},
+      {{"--stall-check-warning-time-seconds", "30"}, "STALL_CHECK_TIME_SECONDS", "30"},
+      {{"--stall-check-shutdown-time-seconds", "90"}, "STALL_SHUTDOWN_TIME_SECONDS", "90"},
+      {{"--log-level", "DEBUG"}, "LOG_LEVEL", "debug"},
+      {{"--log-with-timestamp"}, "LOG_HIDE_TIME", "0"},
+      {{"--log-without-timestamp"}, "LOG_HIDE_TIME", "1"},
+      {{"--log-hide-timestamp"}, "LOG_HIDE_TIME", "1"},
+      {{"--no-log-hide-timestamp"}, "LOG_HIDE_TIME", "0"},
+      {{"--gloo-timeout-seconds", "45"}, "TIMEOUT", "45"},
+      {{"--num-nccl-streams", "2"}, "NUM_NCCL_STREAMS", "2"},
+      {{"--thread-affinity", "3"}, "THREAD_AFFINITY", "3"},
+      {{"--tcp"}, "NCCL_IB_DISABLE", "1"},
+  };
+  return all;
+}
+
+TEST_F(RunFlags, SetTheirVariables) {
+  std::set<std::string_view> proven;
+  for (const Setting& setting : settings()) {
+    std::vector<std::string> words{"-np", "1"};
+    words.insert(words.end(), setting.words.begin(), setting.words.end());
+    words.emplace_back("x");
+    const auto flags = parse_flags(words);
+    ASSERT_TRUE(flags.ok()) << flags.status();
+    ASSERT_EQ(flags->command, std::vector<std::string>{"x"});
+    proven.insert(find_flag(setting.words[0].substr(0, setting.words[0].find('=')))->name);
+    if (setting.variable.starts_with("NCCL")) {
+      EXPECT_EQ(variables_of(*flags, "").at(setting.variable), setting.value);
+      continue;
+    }
+    const std::string horo = "HORO_" + setting.variable, old = "HOROVOD_" + setting.variable;
+    // A build that knows the variable gets it under its own name, another under the old one.
+    const auto known = variables_of(*flags, text("| `", horo, "` |"));
+    EXPECT_EQ(known.at(horo), setting.variable == "CYCLE_TIME" ? setting.value + "ms" : setting.value);
+    EXPECT_EQ(known.at(old), "");
+    const auto unknown = variables_of(*flags, "");
+    EXPECT_EQ(unknown.at(old), setting.value);
+    EXPECT_EQ(unknown.at(horo), "");
+  }
+  for (const FlagRow& row : flag_table()) {
+    EXPECT_TRUE(row.variable.empty() || proven.count(row.name) == 1) << row.name << " is not proven above";
+  }
+  // Nothing is set for flags that are not given: what the environment has stays.
+  EXPECT_TRUE(variables_of(*parse_flags({"-np", "1", "x"}), "").empty());
+  const Ran ran = horo("-np 1 --log-level DEBUG sh -c 'echo $HORO_LOG_LEVEL'");
+  EXPECT_EQ(ran.out, "[0]<stdout>:debug\n") << ran.err;
+}
+
+TEST_F(RunFlags, WithoutMeaningHereAreExplained) {
+  for (const FlagRow& row : flag_table()) {
+    if (row.note.empty()) continue;
+    std::vector<std::string> words{"-np", "1", std::string(row.name)};
+    if (row.kind == FlagKind::kText) words.emplace_back("-x y");
+    if (row.kind == FlagKind::kPositive || row.kind == FlagKind::kCount) words.emplace_back("2");
+    if (row.kind == FlagKind::kPair) words.insert(words.end(), {"1", "10"});
+    words.emplace_back("x");
+    const auto options = options_of(words);
+    ASSERT_TRUE(options.ok()) << row.name << ": " << options.status();
+    ASSERT_EQ(options->notes.size(), 1u) << row.name;
+    EXPECT_TRUE(contains(options->notes[0], std::string(row.name)));
+    EXPECT_FALSE(contains(options->notes[0], "\n"));
+    EXPECT_TRUE(options->variables.empty()) << row.name;
+  }
+  EXPECT_TRUE(contains(horo("-np 1 --gloo true").err, "--gloo changes nothing"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--gloo", "--mpi", "x"}), "exclude each other"));
+}
+
+TEST_F(RunFlags, WrongOnesAreAnsweredWithTheNearest) {
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--fusion-treshold-mb", "3", "x"}), "'--fusion-threshold-mb'"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--cycle-time-ms", "fast", "x"}), "--cycle-time-ms: 'fast'"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--cycle-time-ms", "-1", "x"}), "'-1' is not a number, 0 or more"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--autotune-gaussian-process-noise", "1.5", "x"}), "from 0 to 1"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--log-level", "LOUD", "x"}), "WARNING"));
+  EXPECT_FALSE(error_of({"-np"}).empty());
+  const Ran ran = horo("-np 2 --nothing true");
+  EXPECT_EQ(ran.code, 2);
+  EXPECT_TRUE(contains(ran.err, "--help")) << ran.err;
+}
+
+TEST_F(RunFlags, HorovodrunIsAnotherName) {
+  std::filesystem::create_symlink(own_folder() + "/bin/horo", file("horovodrun"));
+  const Ran ran = shell(text(file("horovodrun"), " -np 2 -H localhost:2 echo hello"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_TRUE(contains(ran.out, "[1]<stdout>:hello\n")) << ran.out;
+}
+
+TEST(FlagTable, EveryRowNamesATestThatExistsAndIsDocumented) {
+  std::set<std::string> tests;
+  const auto& all = *testing::UnitTest::GetInstance();
+  for (int suite = 0; suite < all.total_test_suite_count(); ++suite) {
+    const auto& one = *all.GetTestSuite(suite);
+    for (int test = 0; test < one.total_test_count(); ++test) {
+      tests.insert(text(one.name(), ".", one.GetTestInfo(test)->name()));
+    }
+  }
+  std::ifstream page(std::filesystem::path(__FILE__).parent_path() / "../../docs/launcher.md");
+  const std::string documented{std::istreambuf_iterator<char>(page), {}};
+  std::set<std::string_view> names;
+  for (const FlagRow& row : flag_table()) {
+    EXPECT_TRUE(contains(documented, text("`", row.name, "`"))) << row.name << " is not in docs/launcher.md";
+    EXPECT_EQ(tests.count(std::string(row.test)), 1u) << row.name << " names " << row.test;
+    EXPECT_FALSE(row.help.empty()) << row.name;
+    EXPECT_TRUE(names.insert(row.name).second) << row.name << " appears twice";
+    EXPECT_EQ(find_flag(row.name), &row);
+  }
+}
+
+}  // namespace
+}  // namespace horo::cli::launch

@@ -1,0 +1,144 @@
+#include "cli/run/options.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "cli/run/capture.h"
+#include "cli/run/config_file.h"
+
+#include "horo/api/horo.h"
+#include "horo/base/text.h"
+
+namespace horo::cli::launch {
+
+namespace {
+
+constexpr Duration kDiscoveryLimit = std::chrono::seconds(60);
+constexpr int kMostPort = 65535;
+
+Status invalid(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
+
+Result<std::string> contents_of(const std::string& path, std::string_view flag) {
+  std::ifstream file(path);
+  std::string contents{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) return invalid(text(flag, ": cannot read ", path));
+  return contents;
+}
+
+/// The flag's value, which was checked when it was read.
+double number_of(const FlagValues& flags, std::string_view name, double fallback) {
+  const auto value = flags.find(name);
+  return value ? std::stod(*value) : fallback;
+}
+
+Duration seconds_of(double seconds) {
+  constexpr double kYear = 365.0 * 86400;
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kYear)));
+}
+
+Status refuse_contradictions(const FlagValues& flags) {
+  const std::vector<std::string_view> groups[] = {{"--hosts", "--hostfile", "--host-discovery-script"},
+                                                  {"--gloo", "--mpi", "--jsrun"},
+                                                  {"--log-with-timestamp", "--log-without-timestamp"}};
+  for (const auto& group : groups) {
+    std::string_view first;
+    for (std::string_view name : group) {
+      if (!flags.has(name)) continue;
+      if (!first.empty()) return invalid(text(first, " and ", name, " exclude each other; give one of them"));
+      first = name;
+    }
+  }
+  return {};
+}
+
+Result<std::vector<Host>> hosts_of(const FlagValues& flags) {
+  if (const auto list = flags.find("--hosts")) return parse_hosts(*list);
+  if (const auto path = flags.find("--hostfile")) {
+    HORO_ASSIGN(const std::string contents, contents_of(*path, "--hostfile"));
+    return parse_hostfile(contents, *path);
+  }
+  if (const auto script = flags.find("--host-discovery-script")) {
+    HORO_ASSIGN(const std::string printed, capture({"/bin/sh", "-c", *script}, Deadline::after(kDiscoveryLimit)));
+    return parse_discovered(printed, *script, static_cast<int>(number_of(flags, "--slots-per-host", 1)));
+  }
+  return std::vector<Host>{{"localhost", static_cast<int>(number_of(flags, "--num-proc", 1))}};
+}
+
+Result<Placement> placement_of(const FlagValues& flags) {
+  constexpr double kMostRanks = 1 << 20;
+  const double wanted = number_of(flags, "--num-proc", 0);
+  if (wanted > kMostRanks) return invalid(text("-np ", wanted, ": at most ", kMostRanks, " ranks"));
+  HORO_ASSIGN(const auto hosts, hosts_of(flags));
+  int64_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  const bool says_how_many = flags.has("--hosts") || flags.has("--hostfile") || flags.has("--host-discovery-script");
+  if (wanted == 0 && !says_how_many) return invalid("-np is missing: how many ranks? (horo run -np 4 python train.py)");
+  return place_ranks(hosts, static_cast<int>(wanted > 0 ? wanted : static_cast<double>(slots)));
+}
+
+std::vector<std::string> interfaces_of(const FlagValues& flags) {
+  std::vector<std::string> list;
+  for (const char* name : {"--network-interfaces", "--network-interface"}) {
+    const auto place = flags.values.find(name);
+    if (place == flags.values.end()) continue;
+    for (const std::string& value : place->second) {
+      std::istringstream pieces(value);
+      for (std::string piece; std::getline(pieces, piece, ',');) {
+        if (!piece.empty()) list.push_back(piece);
+      }
+    }
+  }
+  return list;
+}
+
+Result<SshOptions> ssh_of(const FlagValues& flags, Duration start_timeout) {
+  SshOptions ssh;
+  ssh.command = flags.find("--ssh-command").value_or(ssh.command);
+  ssh.identity_file = flags.find("--ssh-identity-file").value_or("");
+  ssh.port = static_cast<int>(number_of(flags, "--ssh-port", 0));
+  if (ssh.port > kMostPort) return invalid(text("--ssh-port ", ssh.port, " is no port: at most ", kMostPort));
+  const double seconds = std::chrono::duration<double>(start_timeout).count();
+  ssh.connect_timeout_seconds = static_cast<int>(std::clamp(std::ceil(seconds), 1.0, 3600.0));
+  return ssh;
+}
+
+/// HOROVOD_START_TIMEOUT is what Horovod's launcher reads.
+Result<Duration> start_timeout_of(const FlagValues& flags, const Environment& environment) {
+  const auto variable = environment.find("HOROVOD_START_TIMEOUT");
+  if (!flags.has("--start-timeout") && variable) {
+    HORO_TRY(check_value(*find_flag("--start-timeout"), *variable, "HOROVOD_START_TIMEOUT"));
+    return seconds_of(std::stod(*variable));
+  }
+  return seconds_of(number_of(flags, "--start-timeout", 30));
+}
+
+}  // namespace
+
+Result<RunOptions> make_options(FlagValues flags, const Environment& environment) {
+  if (const auto path = flags.find("--config-file")) {
+    HORO_ASSIGN(const std::string contents, contents_of(*path, "--config-file"));
+    HORO_TRY(add_settings(contents, *path, flags));
+  }
+  HORO_TRY(refuse_contradictions(flags));
+  RunOptions options;
+  options.command = flags.command;
+  if (options.command.empty())
+    return invalid("no command: what are the ranks to run? (horo run -np 4 python train.py)");
+  HORO_ASSIGN(options.placement, placement_of(flags));
+  options.variables = variables_of(flags, horo_knobs_markdown());
+  options.interfaces = interfaces_of(flags);
+  options.output_folder = flags.find("--output-filename").value_or("");
+  options.timestamps = flags.is_on("--prefix-output-with-timestamp");
+  options.verbose = flags.is_on("--verbose");
+  HORO_ASSIGN(options.start_timeout, start_timeout_of(flags, environment));
+  options.grace = seconds_of(number_of(flags, "--grace-period", 5));
+  HORO_ASSIGN(options.ssh, ssh_of(flags, options.start_timeout));
+  const double port = number_of(flags, "--store-port", 0);
+  if (port > kMostPort) return invalid(text("--store-port ", port, " is no port: at most ", kMostPort));
+  options.store_port = static_cast<uint16_t>(port);
+  options.notes = notes_of(flags);
+  return options;
+}
+
+}  // namespace horo::cli::launch

@@ -1,0 +1,33 @@
+// What the user wants of `horo run`, complete and checked.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/run/flags.h"
+#include "cli/run/hosts.h"
+#include "cli/run/remote.h"
+
+#include "horo/base/deadline.h"
+
+namespace horo::cli::launch {
+
+struct RunOptions {
+  Placement placement;
+  std::vector<std::string> command;
+  Environment::Variables variables;  ///< For the ranks, from flags.
+  std::vector<std::string> interfaces;
+  std::string output_folder;  ///< Empty: none.
+  bool timestamps = false;
+  bool verbose = false;
+  SshOptions ssh;
+  Duration start_timeout = std::chrono::seconds(30);
+  Duration grace = std::chrono::seconds(5);
+  uint16_t store_port = 0;
+  std::vector<std::string> notes;  ///< Lines for the user.
+};
+
+/// Reads the files and runs the discovery script that the flags name. kInvalidArgument says what is wrong.
+Result<RunOptions> make_options(FlagValues flags, const Environment& environment);
+
+}  // namespace horo::cli::launch

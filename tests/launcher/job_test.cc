@@ -1,0 +1,46 @@
+// Programs of horo under `horo run`, on one host.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdio>
+
+#include "tests/launcher/launched.h"
+
+#include "horo/base/text.h"
+
+namespace horo::test {
+namespace {
+
+bool contains(const std::string& all, const std::string& words) { return all.find(words) != all.npos; }
+
+TEST(RunJob, RanksMeetInSharedMemory) {
+  const Outcome outcome = run_horo({"-np", "3", test_program("barrier")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");  // No knob that the launcher sets is unknown to the engine.
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(contains(outcome.out, text("rank ", rank, " of 3, local ", rank, " of 3, over shm, sum 3")))
+        << outcome.out;
+  }
+}
+
+TEST(RunJob, AKilledRankIsTheFirstAlthoughItsPeersNoticeSooner) {
+  Launched launched({.words = {horo_program(), "run", "-np", "3", test_program("barrier"), "stay"}});
+  ASSERT_TRUE(launched.wait_for_lines("rank ", 3)) << launched.err();
+  const std::string out = launched.out();
+  kill(numbers_behind(out.substr(out.find("rank 1 of 3")), "pid ").at(0), SIGKILL);
+  EXPECT_EQ(launched.wait(Deadline::after_seconds(30)), 137) << launched.err();
+  EXPECT_TRUE(contains(launched.err(), "rank 1 on localhost failed first: signal 9 (Killed)")) << launched.err();
+}
+
+TEST(RunJob, SixtyFourRanksJoinAndLeave) {
+  const Time begin = Clock::now();
+  const Outcome outcome = run_horo({"-np", "64", test_program("barrier")});
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  std::printf("  64 ranks started, met and ended in %.2f s\n", seconds);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(lines_of(outcome.out).size(), 64u);
+  EXPECT_LT(seconds, 60);
+}
+
+}  // namespace
+}  // namespace horo::test

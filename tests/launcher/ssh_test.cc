@@ -1,0 +1,146 @@
+// `horo run` between hosts: network namespaces with a real sshd on each. Needs root, ip and openssh-server.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "tests/launcher/ssh_hosts.h"
+
+#include "horo/base/text.h"
+
+namespace horo::test {
+namespace {
+
+bool contains(const std::string& all, const std::string& words) { return all.find(words) != all.npos; }
+
+class SshRun : public testing::Test {
+ protected:
+  void make_hosts(int count) {
+    std::string why;
+    hosts_ = SshHosts::create(count, why);
+    if (!hosts_) GTEST_SKIP() << why;
+  }
+
+  /// `horo run` on host 0.
+  std::unique_ptr<Launched> start(std::vector<std::string> words, std::vector<std::string> variables = {}) {
+    words.insert(words.begin(), {horo_program(), "run", "--ssh-command", hosts_->ssh_command()});
+    return std::make_unique<Launched>(
+        Launched::Options{.words = std::move(words), .variables = std::move(variables), .network = hosts_->network(0)});
+  }
+  Outcome run(std::vector<std::string> words, std::vector<std::string> variables = {}) {
+    const auto launched = start(std::move(words), std::move(variables));
+    const auto code = launched->wait(Deadline::after_seconds(60));
+    return {code.value_or(-1), launched->out(), launched->err()};
+  }
+
+  std::unique_ptr<SshHosts> hosts_;
+};
+
+#define MAKE_HOSTS(count) \
+  make_hosts(count);      \
+  if (!hosts_) return
+
+TEST_F(SshRun, ThreeHostsMeetOverTcpAndShareMemoryInside) {
+  MAKE_HOSTS(3);
+  const Outcome outcome = run(
+      {"-np", "5", "-H", text(SshHosts::ipv4(0), ":2,host-1:2,", SshHosts::ipv4(2), ":2"), test_program("barrier")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_TRUE(contains(
+        outcome.out, text("rank ", rank, " of 5, local ", rank % 2, " of ", rank < 4 ? 2 : 1, ", over shm+tcp, sum 5")))
+        << outcome.out << outcome.err;
+  }
+}
+
+TEST_F(SshRun, WorksOverIpv6) {
+  MAKE_HOSTS(2);
+  const Outcome outcome = run({"-H", text("[", SshHosts::ipv6(0), "]:1,[", SshHosts::ipv6(1), "]:1"), "/bin/sh", "-c",
+                               text("echo at $HORO_INTERFACE, store $HORO_STORE; exec ", test_program("barrier"))});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "[1]<stdout>:at fd78::2, store [fd78::1]:")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "rank 1 of 2, local 0 of 1, over tcp, sum 2")) << outcome.out;
+}
+
+TEST_F(SshRun, InterfacesNeedNoCommonNameAndCanBeChosen) {
+  MAKE_HOSTS(2);
+  // eth0 on one host, eth1 on the other; routing finds both, and so does a list that has one of each.
+  const Outcome outcome = run({"-H", "localhost:1,host-1:1", "--network-interfaces", "eth1,eth0", "/bin/sh", "-c",
+                               text("echo at $HORO_INTERFACE; exec ", test_program("barrier"))});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "[1]<stdout>:at 10.78.0.2")) << outcome.out;
+  const Outcome absent = run({"-H", "localhost:1,host-1:1", "--network-interfaces", "eth0", "true"});
+  EXPECT_EQ(absent.code, 1);
+  EXPECT_TRUE(contains(absent.err, "none of them is on host")) << absent.err;
+  EXPECT_TRUE(contains(absent.err, "eth1 (10.78.0.2)")) << absent.err;
+}
+
+TEST_F(SshRun, TheEnvironmentAndFolderTravelAndNothingSecretIsOnACommandLine) {
+  MAKE_HOSTS(2);
+  const std::string script =
+      "echo flag $HOROVOD_CYCLE_TIME$HORO_CYCLE_TIME mine $MY_VARIABLE in $(pwd); "
+      "od -An -tx1 -v < /proc/self/fd/$HORO_KEY_FD | tr -d ' \\n'; echo; "
+      "for p in /proc/[0-9]*; do cat $p/cmdline; done 2>/dev/null | od -An -tx1 -v | tr -d ' \\n'; echo";
+  const Outcome outcome = run({"-np", "1", "-H", "host-1:1", "--cycle-time-ms", "3", "/bin/sh", "-c", script},
+                              {"MY_VARIABLE=it's here", "SSH_AUTH_SOCK=/nowhere"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "[0]<stdout>:flag 3")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, text("mine it's here in ", std::filesystem::current_path().string())))
+      << outcome.out;
+  const auto lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 3u);
+  const std::string key = lines[1].substr(lines[1].find(':') + 1);
+  EXPECT_EQ(key.size(), 64u);
+  EXPECT_FALSE(contains(lines[2], key));
+}
+
+TEST_F(SshRun, AFailingRankElsewhereEndsAllHosts) {
+  MAKE_HOSTS(2);
+  const Outcome outcome = run({"-H", "localhost:1,host-1:2", "/bin/sh", "-c",
+                               "echo pid $$; [ $HORO_RANK = 2 ] && echo broken && exit 9; exec tail -f /dev/null"});
+  EXPECT_EQ(outcome.code, 9) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "rank 2 on host-1 failed first: exit code 9")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "[2]<stdout>:broken")) << outcome.err;
+  EXPECT_TRUE(all_gone(numbers_behind(outcome.out, "pid "), Deadline::after_seconds(1)));
+}
+
+TEST_F(SshRun, AVanishedLauncherEndsAllHosts) {
+  MAKE_HOSTS(2);
+  for (int number : {SIGINT, SIGKILL}) {
+    auto launched = start({"-H", "localhost:1,host-1:1", "--grace-period", "1", "/bin/sh", "-c",
+                           "setsid tail -f /dev/null & echo pid $!; echo pid $$; wait"});
+    ASSERT_TRUE(launched->wait_for_lines("pid ", 4)) << launched->err();
+    const auto pids = numbers_behind(launched->out(), "pid ");
+    launched->signal(number);
+    EXPECT_EQ(launched->wait(Deadline::after_seconds(15)), 128 + number) << launched->err();
+    EXPECT_TRUE(all_gone(pids, Deadline::after_seconds(10))) << "after signal " << number;
+  }
+}
+
+TEST_F(SshRun, AnUnreachableHostIsNamed) {
+  MAKE_HOSTS(1);
+  const Outcome outcome = run({"-H", "localhost:1,10.78.0.77:1", "--start-timeout", "10", "true"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(contains(outcome.err, "host 10.78.0.77: cannot be reached through ssh")) << outcome.err;
+}
+
+TEST_F(SshRun, AnUnknownHostKeyIsRefused) {
+  MAKE_HOSTS(2);
+  hosts_->forget_host_keys();
+  const Outcome outcome = run({"-H", "host-1:1", "true"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(contains(outcome.err, "Host key verification failed")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "connect once by hand")) << outcome.err;
+}
+
+TEST_F(SshRun, ALaunchedRankIsSeenFromAHostThatHasNone) {
+  MAKE_HOSTS(3);
+  // The launcher's own host takes no part: hosts 1 and 2 find each other.
+  const Outcome outcome = run({"-H", "host-1:1,host-2:2", test_program("barrier")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "rank 2 of 3, local 1 of 2, over shm+tcp, sum 3")) << outcome.out;
+}
+
+}  // namespace
+}  // namespace horo::test
