@@ -52,7 +52,10 @@ Status check_reduction(const Operation& operation) {
 
 }  // namespace
 
-uint64_t Operation::total() const { return takes_counts(kind) ? sum(counts) : count; }
+uint64_t Operation::total() const {
+  if (kind == Kind::kBarrier) return 0;  // Whatever its count says.
+  return takes_counts(kind) ? sum(counts) : count;
+}
 
 uint64_t Operation::result_count(int rank) const {
   switch (kind) {

@@ -96,6 +96,9 @@ void Group::stop(const Status& why, Leaving leaving) {
   std::deque<RequestHandle> rest;
   {
     std::lock_guard lock(mutex_);
+    // Once: after that the other members may use the group's page for another group, which must not be revoked.
+    if (stopped_) return;
+    stopped_ = true;
     if (!over_) over_ = why;
     rest.swap(queue_);
     queued_.fetch_sub(rest.size(), std::memory_order_seq_cst);

@@ -148,6 +148,7 @@ class Group {
   std::deque<RequestHandle> queue_;
   std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
   std::optional<Status> left_;  ///< Why no new operation can, once nothing else is known.
+  bool stopped_ = false;        ///< stop() was called.
   uint64_t revoked_epoch_ = 0;
   std::optional<rendezvous::output::Decide> decision_;
   std::map<uint64_t, std::vector<std::byte>> served_;
