@@ -142,19 +142,23 @@ Status Runtime::wait(int set, const Handle& handle, Deadline deadline) {
 // False when another caller does it. The loop's own thread drives only for moments, and is waited for.
 bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
   if (caller_drives_.exchange(true, std::memory_order_acquire)) return false;
+  group::Bell& bell = engine_->bell();
   Deadline next = Deadline::never();
+  bell.begin_driving();
+  uint32_t seen = bell.look();
   {
     std::lock_guard role(role_);
     while (!submission.done() && !deadline.expired()) {
-      const uint32_t seen = engine_->bell().look();
+      seen = bell.look();
       next = drive(true);
       if (submission.done()) break;
-      engine_->bell().wait(seen, next.earlier(deadline), true);
+      bell.wait(seen, next.earlier(deadline), true);
     }
   }
-  caller_drives_.store(false, std::memory_order_release);
+  caller_drives_.store(false, std::memory_order_seq_cst);
+  bell.end_driving(seen);
   // The loop's thread sleeps until something rings: it must hear what is left to do at a certain time.
-  if (!next.is_never() || others_wait()) engine_->bell().ring();
+  if (!next.is_never() || others_wait()) bell.ring();
   return true;
 }
 

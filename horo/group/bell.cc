@@ -18,7 +18,17 @@ constexpr int kSpinsPerLook = 32;  // Looks at the word between two looks at the
 // Sequentially consistent on both sides: either the ringer sees the sleeper, or the sleeper sees the ring.
 void BellWord::ring() {
   count.fetch_add(1, std::memory_order_seq_cst);
+  if (driven.load(std::memory_order_seq_cst) != 0) return;
   if (sleepers.load(std::memory_order_seq_cst) != 0) transport::wake_all(count);
+}
+
+void Bell::begin_driving() { word().driven.store(1, std::memory_order_seq_cst); }
+
+// Sequentially consistent with ring(): a ringer that found the driver awake has counted before this look.
+void Bell::end_driving(uint32_t seen) {
+  BellWord& word = this->word();
+  word.driven.store(0, std::memory_order_seq_cst);
+  if (look() != seen && word.sleepers.load(std::memory_order_seq_cst) != 0) transport::wake_all(word.count);
 }
 
 void Bell::watch(std::vector<PeerLife> lives, std::function<void(int rank)> found_dead) {
@@ -62,6 +72,7 @@ bool Bell::wait(uint32_t seen, Deadline deadline, bool may_spin) {
   if (may_spin && wait_awake(seen)) return true;
   BellWord& word = this->word();
   word.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t driven = may_spin ? word.driven.exchange(0, std::memory_order_seq_cst) : 0;
   bool rung = false;
   bool interrupted = false;
   while (!(rung = look() != seen) && !interrupted && !deadline.expired()) {
@@ -75,6 +86,7 @@ bool Bell::wait(uint32_t seen, Deadline deadline, bool may_spin) {
     if (!nobody_died()) continue;  // Looked at after the values were read, so that a death after it ends the sleep.
     interrupted = transport::wait_any({waits.data(), count}, deadline) == transport::Woken::kInterrupted;
   }
+  if (driven != 0) word.driven.store(1, std::memory_order_seq_cst);
   word.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   return rung;
 }

@@ -16,13 +16,14 @@ namespace horo::group {
 
 /// A count of rings, in the control region of a rank that shares memory, where its peers on the host ring it too.
 ///
-/// Ringers add to `count` and look at `sleepers`; only threads of the owner write `sleepers`. So a ringer that is
+/// Ringers add to `count` and look at `sleepers` and `driven`, which only threads of the owner write. So a ringer that is
 /// killed between the two leaves nothing behind that could keep the next ringer from waking the owner, and the owner
 /// rings its own bell when it learns that a rank is gone. Whatever a peer writes here costs the owner a look at its
 /// rings.
 struct alignas(transport::kCacheLine) BellWord {
   std::atomic<uint32_t> count{0};
   std::atomic<uint32_t> sleepers{0};
+  std::atomic<uint32_t> driven{0};  ///< A thread of the owner is awake and looks: nobody need be woken.
 
   /// One atomic; a system call only when somebody sleeps.
   void ring();
@@ -53,6 +54,11 @@ class Bell {
   /// Until the count is another than `seen`: true. False at the deadline, and when a signal handler of the program ran.
   /// `may_spin` is for threads of the caller, which wait awake at first, as set_policy() says; library threads sleep.
   bool wait(uint32_t seen, Deadline deadline, bool may_spin);
+
+  /// A caller's thread does the work of the one that sleeps here, which stays asleep meanwhile. One at a time; from
+  /// begin to end it waits with may_spin. `seen` is what it last looked at: what rang since then is left to the sleeper.
+  void begin_driving();
+  void end_driving(uint32_t seen);
 
   // Before the first wait:
   void set_policy(const transport::WaitPolicy& policy) { policy_ = policy; }
