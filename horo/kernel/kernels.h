@@ -14,7 +14,7 @@
 
 namespace horo::kernel {
 
-inline constexpr int kPlacementCount = 2;
+inline constexpr int kPlacementCount = 3;
 /// f16, bf16, f32, f64: the neighbours that cast() goes between.
 inline constexpr int kFloatCount = 4;
 

@@ -36,9 +36,12 @@ using CombineManyFn = void (*)(std::byte* out, std::span<const std::byte* const>
 /// out[i] = in[i] * factor, or in[i] / divisor. `out` may be `in`.
 using ScaleFn = void (*)(std::byte* out, const std::byte* in, size_t count, const Scaling& scaling);
 
-/// Where results go. Streamed ones bypass the cache: for arrays that nobody reads before they would have left it
-/// anyway.
-enum class Placement : uint8_t { kCached = 0, kStreamed };
+/// Where data come from and where results go.
+enum class Placement : uint8_t {
+  kCached = 0,  ///< Both in a cache nearby, or wherever they are.
+  kStreamed,    ///< Inputs from memory; results bypass the cache: nobody reads them before they would have left it.
+  kFetched,     ///< Inputs from memory or from another core's cache, in pieces however small; results stay in cache.
+};
 
 enum class Isa : uint8_t { kGeneric = 0, kNeon, kSve, kAvx2, kAvx512 };
 
@@ -68,6 +71,9 @@ void copy(std::byte* out, const std::byte* in, size_t bytes);
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
 /// The size in bytes from which streaming pays; depends on this machine's caches.
 size_t stream_threshold();
+/// What one core's own cache holds: more than this comes from memory, or goes there. Differs between machines, and
+/// between the cores of some: no two ranks may rely on having the same.
+size_t cache_bytes();
 
 /// CRC-32C (Castagnoli) of `data`, continued from `crc` (0 to start).
 uint32_t crc32c(uint32_t crc, std::span<const std::byte> data);

@@ -70,11 +70,11 @@ TEST_P(EveryDTypeAndOp, MayWriteOverEitherOperand) {
   }
 }
 
-TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotCachedOrStreamed) {
+TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotWhereverTheDataAre) {
   const Scaling third = is_integer(dtype_) ? Scaling{.divisor = 3} : Scaling{.factor = 1.0 / 3};
   const std::array<Scaling, 3> scalings = {Scaling{}, third, Scaling{.factor = 2.5}};
   for (size_t inputs : {1, 2, 3, 4, 5, 7, 8, 9, 16}) {
-    for (size_t count : {size_t{1}, size_t{37}, 3 * 4096 / size_ + 5}) {
+    for (size_t count : {size_t{1}, size_t{37}, (inputs <= 2 ? 5 : 3) * 4096 / size_ + 5}) {
       std::vector<Buffer> in(inputs, Buffer(count * size_, 3));
       std::vector<const std::byte*> pointers;
       for (Buffer& one : in) one.fill(dtype_, random_), pointers.push_back(one.data());
@@ -82,7 +82,7 @@ TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotCachedOrStreamed) 
         Buffer expected(count * size_, 0), out(count * size_, 0);
         combine_many(dtype_, op_, Isa::kGeneric)(expected.data(), pointers, count, scaling);
         for (Isa isa : available()) {
-          for (Placement placement : {Placement::kCached, Placement::kStreamed}) {
+          for (Placement placement : {Placement::kCached, Placement::kStreamed, Placement::kFetched}) {
             combine_many(dtype_, op_, isa, placement)(out.data(), pointers, count, scaling);
             ASSERT_EQ(out.bytes(), expected.bytes())
                 << name(isa) << " inputs " << inputs << " count " << count << " factor " << scaling.factor;
@@ -95,15 +95,15 @@ TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotCachedOrStreamed) 
 }
 
 TEST_P(EveryDTypeAndOp, CombinesManyIntoAnyOfTheInputs) {
-  const size_t count = 2 * 4096 / size_ + 3;
   for (Isa isa : available()) {
     for (size_t inputs : {1, 2, 4, 6, 9}) {
+      const size_t count = (inputs <= 2 ? 5 : 2) * 4096 / size_ + 3;
       for (size_t target = 0; target < inputs; ++target) {
         std::vector<Buffer> in(inputs, Buffer(count * size_, 0));
         std::vector<const std::byte*> pointers;
         for (Buffer& one : in) one.fill(dtype_, random_), pointers.push_back(one.data());
         Buffer expected(count * size_, 0);
-        const auto placement = target % 2 == 0 ? Placement::kCached : Placement::kStreamed;
+        const auto placement = static_cast<Placement>(target % 3);
         combine_many(dtype_, op_, Isa::kGeneric)(expected.data(), pointers, count, {});
         combine_many(dtype_, op_, isa, placement)(in[target].data(), pointers, count, {});
         ASSERT_EQ(in[target].bytes(), expected.bytes()) << name(isa) << " inputs " << inputs << " into " << target;

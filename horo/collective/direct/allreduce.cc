@@ -41,9 +41,12 @@ Status exchanged(Protocol& protocol, const Call& call, const Reduction& reductio
   return {};
 }
 
+constexpr uint64_t kShortRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift a little.
+constexpr uint64_t kFar = 4;        // Times the cache of a core: tensors beyond it, and the ring that they take.
+
 /// How a member holds its contributions, or its results, while others read them.
 enum class Holding : uint8_t {
-  kRing,     ///< A few steps in staging, which stay in cache.
+  kRing,     ///< The last steps, in staging.
   kWhole,    ///< All of the round in staging, in the caller's layout.
   kCallers,  ///< The caller's own buffer, which lies in the segment.
 };
@@ -52,12 +55,11 @@ enum class Holding : uint8_t {
 struct Descriptor {
   uint64_t contribution = 0;
   uint64_t result = 0;
+  uint64_t ring = kShortRing;  ///< Steps of the ring; every member's own choice.
   Holding contributions = Holding::kRing;
   Holding results = Holding::kRing;
 };
 static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
-
-constexpr uint64_t kRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift apart a little.
 
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -79,8 +81,7 @@ class Sliced {
   bool restorable() const { return in_place() && mine().contributions == Holding::kWhole; }
   Status describe();
   Status check(const Descriptor& descriptor, int member) const;
-  /// Two ranks without library buffers: everybody reduces everything.
-  bool paired() const;
+  bool is_paired() const;
   Status run_round(uint64_t index);
   Status run_steps();
   Status run_pair_steps();
@@ -99,10 +100,15 @@ class Sliced {
   const std::byte* contribution(int member, uint64_t step) const;
   const std::byte* result(int member, uint64_t step) const;
   std::byte* stage(uint64_t offset) const { return protocol_.staging().data() + offset; }
-  /// The ring has room for a piece per taker and one result in each step.
-  uint64_t ring_slot(uint64_t step, int piece) const {
-    return ((step % kRing) * (static_cast<uint64_t>(size_) + 1) + static_cast<uint64_t>(piece)) * step_elements_ *
-           element_;
+  uint64_t choose_ring() const;
+  /// The ring has room for a piece per taker and one result in each step. Pairs need one piece a step: for them it has
+  /// that many times the steps.
+  uint64_t pieces() const { return static_cast<uint64_t>(size_) + 1; }
+  uint64_t ring_bytes(uint64_t steps) const { return steps * pieces() * step_elements_ * element_; }
+  uint64_t ring_steps(const Descriptor& whose) const { return paired_ ? whose.ring * pieces() : whose.ring; }
+  uint64_t ring_slot(const Descriptor& whose, uint64_t step, int piece) const {
+    const uint64_t width = paired_ ? 1 : pieces();
+    return (step % ring_steps(whose) * width + static_cast<uint64_t>(piece)) * step_elements_ * element_;
   }
   uint64_t count_after(uint64_t step) const { return protocol_.count(first_step_ + step + 1); }
   const Descriptor& descriptor(int member) const { return descriptors_[static_cast<size_t>(member)]; }
@@ -118,7 +124,8 @@ class Sliced {
   const uint64_t round_elements_;
   const uint64_t rounds_;
   std::vector<Descriptor> descriptors_;
-  bool anybody_reads_callers_result_ = false;
+  const kernel::Placement staged_;  ///< What is copied into staging.
+  bool paired_ = false;             ///< Two ranks without library buffers: everybody reduces everything.
   bool contents_lost_ = false;
 
   // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds, and how
@@ -133,25 +140,38 @@ uint64_t step_length(const Protocol& protocol, const Reduction& reduction) {
   return std::max(wanted, divide_up(least, 64) * 64);
 }
 
+// Whether the tensor lies in memory rather than in a core's cache.
+bool is_far(const Protocol& protocol, const Reduction& reduction) {
+  return reduction.count * size_of(reduction.dtype) >= kFar * protocol.thresholds().cache_bytes;
+}
+
+// A contribution that no cache holds goes past it: the peer fetches it sooner from memory than from our cache.
+kernel::Placement staging_placement(const Protocol& protocol, const Reduction& reduction) {
+  return is_far(protocol, reduction) ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+}
+
 // With two ranks results go straight to the caller; a large separate output is in no cache.
-kernel::Placement placement_of(const Protocol& protocol, const Reduction& reduction) {
+kernel::Placement reduced_placement(const Protocol& protocol, const Reduction& reduction) {
   const bool streamed = protocol.size() == 2 && reduction.out != nullptr && reduction.out != reduction.in &&
                         !protocol.offset_in_segment(reduction.out, 1) &&
-                        reduction.count * size_of(reduction.dtype) >= kernel::stream_threshold();
-  return streamed ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+                        reduction.count * size_of(reduction.dtype) >= protocol.thresholds().stream_bytes();
+  if (streamed) return kernel::Placement::kStreamed;
+  return is_far(protocol, reduction) ? kernel::Placement::kFetched : kernel::Placement::kCached;
 }
 
 Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
     : protocol_(protocol),
       call_(call),
       reduction_(reduction),
-      combine_(kernel::combine_many(reduction.dtype, reduction.op, kernel::best(), placement_of(protocol, reduction))),
+      combine_(
+          kernel::combine_many(reduction.dtype, reduction.op, kernel::best(), reduced_placement(protocol, reduction))),
       element_(size_of(reduction.dtype)),
       rank_(protocol.rank()),
       size_(protocol.size()),
       step_elements_(step_length(protocol, reduction)),
       round_elements_(std::min<uint64_t>(reduction.count, protocol.staging().size() / element_)),
-      rounds_(divide_up(reduction.count, round_elements_)) {}
+      rounds_(divide_up(reduction.count, round_elements_)),
+      staged_(staging_placement(protocol, reduction)) {}
 
 Status Sliced::run() {
   HORO_TRY(describe());
@@ -173,12 +193,13 @@ Status Sliced::describe() {
   const Holding staged = in_place() ? Holding::kWhole : Holding::kRing;
   Descriptor mine{.contribution = in.value_or(stage_at),
                   .result = out.value_or(stage_at),
+                  .ring = choose_ring(),
                   .contributions = in ? Holding::kCallers : staged,
                   .results = out ? Holding::kCallers : staged};
   const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
   const bool needs_whole = mine.contributions == Holding::kWhole;
   const uint64_t staged_bytes =
-      std::max(needs_ring ? ring_slot(kRing - 1, size_ + 1) : 0, needs_whole ? round_elements_ * element_ : 0);
+      std::max(needs_ring ? ring_bytes(mine.ring) : 0, needs_whole ? round_elements_ * element_ : 0);
   Status room = staged_bytes <= protocol_.staging().size()
                     ? protocol_.commit(staged_bytes)
                     : Status(Code::kUnavailable, "HORO_STAGING is too small for so many ranks");
@@ -189,18 +210,29 @@ Status Sliced::describe() {
     Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
     std::memcpy(&theirs, protocol_.payload(member), sizeof theirs);
     HORO_TRY(check(theirs, member));
-    anybody_reads_callers_result_ |= theirs.results == Holding::kCallers;
   }
+  paired_ = is_paired();
   return {};
+}
+
+// Shows to others only in the descriptor, so that it may depend on this core's cache.
+uint64_t Sliced::choose_ring() const {
+  const uint64_t one = ring_bytes(1);
+  const uint64_t steps = divide_up(divide_up(round_elements_, static_cast<uint64_t>(size_)), step_elements_) + 1;
+  const uint64_t room = protocol_.staging().size() / one;
+  const bool longer = staged_ == kernel::Placement::kStreamed;
+  const uint64_t wanted = longer ? std::min(room, kFar * protocol_.thresholds().cache_bytes / one) : kShortRing;
+  return std::min(steps, std::max(wanted, kShortRing));
 }
 
 Status Sliced::check(const Descriptor& descriptor, int member) const {
   const uint64_t room = protocol_.space().segments[static_cast<size_t>(member)].size();
   const auto fits = [&](Holding holding, uint64_t offset) {
     const uint64_t bytes = holding == Holding::kCallers ? reduction_.count * element_
-                           : holding == Holding::kWhole ? round_elements_ * element_
-                                                        : ring_slot(kRing - 1, size_ + 1);
-    return holding <= Holding::kCallers && bytes <= room && offset <= room - bytes;
+                           : holding == Holding::kWhole
+                               ? round_elements_ * element_
+                               : ring_bytes(std::min(descriptor.ring, room / ring_bytes(1) + 1));
+    return descriptor.ring > 0 && holding <= Holding::kCallers && bytes <= room && offset <= room - bytes;
   };
   if (fits(descriptor.contributions, descriptor.contribution) && fits(descriptor.results, descriptor.result)) return {};
   return Status(Code::kCorrupt, text("rank ", protocol_.space().names[static_cast<size_t>(member)],
@@ -214,18 +246,18 @@ Status Sliced::run_round(uint64_t index) {
   const uint64_t line = transport::kCacheLine / element_;
   slice_ = divide_up(divide_up(elements_, static_cast<uint64_t>(size_)), line) * line;
   first_step_ += steps_;
-  steps_ = divide_up(paired() ? elements_ : slice_, step_elements_);
+  steps_ = divide_up(paired_ ? elements_ : slice_, step_elements_);
   pulled_ = 0;
-  Status status = paired() ? run_pair_steps() : run_steps();
+  Status status = paired_ ? run_pair_steps() : run_steps();
   if (!status.ok()) {
     if (restorable()) restore();
     return status;
   }
-  if (restorable() && !paired()) pull_own_slice();
+  if (restorable() && !paired_) pull_own_slice();
   return leave_round(index + 1 < rounds_);
 }
 
-bool Sliced::paired() const {
+bool Sliced::is_paired() const {
   return size_ == 2 && std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) {
            return one.contributions != Holding::kCallers && one.results != Holding::kCallers;
          });
@@ -244,18 +276,12 @@ Status Sliced::run_pair_steps() {
 Status Sliced::copy_in_for_peer(uint64_t step) {
   const Range part = pair_range(step);
   const std::byte* from = reduction_.in + (first_ + part.begin) * element_;
-  if (mine().contributions == Holding::kRing) {
-    if (step >= kRing) {
-      HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
-                            count_after(step - kRing)));
-    }
-    std::memcpy(stage(ring_slot(step, 0)), from, part.count * element_);
-  } else {
-    // A large copy leaves the cache before the peer comes to it; past the cache it costs less.
-    const bool large = elements_ * element_ >= kernel::stream_threshold();
-    kernel::copy(stage(part.begin * element_), from, part.count * element_,
-                 large ? kernel::Placement::kStreamed : kernel::Placement::kCached);
+  const bool ring = mine().contributions == Holding::kRing;
+  if (ring && step >= ring_steps(mine())) {
+    HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
+                          count_after(step - ring_steps(mine()))));
   }
+  kernel::copy(stage(ring ? ring_slot(mine(), step, 0) : part.begin * element_), from, part.count * element_, staged_);
   return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
 }
 
@@ -268,7 +294,7 @@ Status Sliced::reduce_with_peer(uint64_t step) {
     const std::byte* base = protocol_.space().segments[static_cast<size_t>(peer)].data() + theirs.contribution;
     Pointers inputs(2);
     inputs[rank_] = reduction_.in + (first_ + part.begin) * element_;
-    inputs[peer] = base + (theirs.contributions == Holding::kRing ? ring_slot(step, 0) : part.begin * element_);
+    inputs[peer] = base + (theirs.contributions == Holding::kRing ? ring_slot(theirs, step, 0) : part.begin * element_);
     combine_(reduction_.out + (first_ + part.begin) * element_, inputs.span(), part.count, reduction_.scaling);
     pulled_ = step + 1;
   }
@@ -302,23 +328,23 @@ Status Sliced::wait_for_all(Word& (*word)(transport::MemberWords&), uint64_t cou
 Status Sliced::copy_in(uint64_t step) {
   if (mine().contributions == Holding::kCallers) return {};
   const bool ring = mine().contributions == Holding::kRing;
-  if (ring && step >= kRing) {
+  if (ring && step >= mine().ring) {
     HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.reduced.word; },
-                          count_after(step - kRing)));
+                          count_after(step - mine().ring)));
   }
   for (int member = 0; member < size_; ++member) {
     if (member == rank_) continue;  // Nobody else reads this member's share of its own slice.
     const Range part = range(member, step);
-    std::byte* to = stage(ring ? ring_slot(step, member) : part.begin * element_);
-    std::memcpy(to, reduction_.in + (first_ + part.begin) * element_, part.count * element_);
+    std::byte* to = stage(ring ? ring_slot(mine(), step, member) : part.begin * element_);
+    kernel::copy(to, reduction_.in + (first_ + part.begin) * element_, part.count * element_, staged_);
   }
   return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
 }
 
 Status Sliced::reduce(uint64_t step) {
-  if (mine().results == Holding::kRing && step >= kRing) {
+  if (mine().results == Holding::kRing && step >= mine().ring) {
     HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
-                          count_after(step - kRing)));
+                          count_after(step - mine().ring)));
   }
   const Range part = range(rank_, step);
   Pointers inputs(size_);
@@ -356,7 +382,7 @@ void Sliced::pull_own_slice() {
 
 // Puts the caller's input back: everything that was overwritten lies in our own staging.
 void Sliced::restore() {
-  if (paired()) {
+  if (paired_) {
     const uint64_t overwritten = std::min(elements_, pulled_ * step_elements_);
     std::memcpy(reduction_.out + first_ * element_, stage(0), overwritten * element_);
     return;
@@ -398,7 +424,7 @@ const std::byte* Sliced::contribution(int member, uint64_t step) const {
   if (member == rank_) return reduction_.in + (first_ + begin) * element_;
   const Descriptor& theirs = descriptor(member);
   const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.contribution;
-  if (theirs.contributions == Holding::kRing) return base + ring_slot(step, rank_);
+  if (theirs.contributions == Holding::kRing) return base + ring_slot(theirs, step, rank_);
   return base + ((theirs.contributions == Holding::kCallers ? first_ : 0) + begin) * element_;
 }
 
@@ -406,7 +432,7 @@ const std::byte* Sliced::result(int member, uint64_t step) const {
   const uint64_t begin = range(member, step).begin;
   const Descriptor& theirs = descriptor(member);
   const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.result;
-  if (theirs.results == Holding::kRing) return base + ring_slot(step, size_);
+  if (theirs.results == Holding::kRing) return base + ring_slot(theirs, step, size_);
   return base + ((theirs.results == Holding::kCallers ? first_ : 0) + begin) * element_;
 }
 

@@ -50,8 +50,15 @@ struct Run {
   size_t exchange_limit() const { return protocol.thresholds().slot_bytes; }
 };
 
-void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes) {
-  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes,
+                      kernel::Placement placement = kernel::Placement::kCached) {
+  if (to != from) kernel::copy(to, from, bytes, placement);
+}
+
+/// Of a result that is written in pieces: one that is larger than the cache goes past it.
+kernel::Placement placement_of(const Run& run, uint64_t result_bytes) {
+  const bool large = result_bytes >= run.protocol.thresholds().stream_bytes();
+  return large ? kernel::Placement::kStreamed : kernel::Placement::kCached;
 }
 
 std::vector<bool> only(size_t size, int member) {
@@ -62,11 +69,11 @@ std::vector<bool> only(size_t size, int member) {
 
 /// Puts taken pieces down where the blocks of `to` begin.
 auto put_at(const Run& run, const Blocks& blocks, uint64_t piece) {
-  return [&run, &blocks, piece](uint64_t offset, Pieces pieces) {
+  return [&run, &blocks, piece, placement = placement_of(run, blocks.total)](uint64_t offset, Pieces pieces) {
     for (size_t member = 0; member < pieces.size(); ++member) {
       if (pieces[member] == nullptr) continue;
       copy_unless_same(run.out + blocks.begin[member] + offset, pieces[member],
-                       std::min(piece, blocks.bytes[member] - offset));
+                       std::min(piece, blocks.bytes[member] - offset), placement);
     }
   };
 }
@@ -94,7 +101,7 @@ Status broadcast(const Run& run, bool takes) {
   flow.contributes = only(run.size(), run.operation.root);
   const uint64_t piece = piece_bytes(run.protocol, false);
   flow.consume = [&](uint64_t offset, Pieces pieces) {
-    copy_unless_same(run.out + offset, pieces[root], std::min(piece, bytes - offset));
+    copy_unless_same(run.out + offset, pieces[root], std::min(piece, bytes - offset), placement_of(run, bytes));
   };
   return stream(run, flow);
 }
@@ -143,7 +150,7 @@ Status scatter(const Run& run) {
   flow.contributes = only(run.size(), run.operation.root);
   const uint64_t piece = piece_bytes(run.protocol, true);
   flow.consume = [&](uint64_t offset, Pieces pieces) {
-    copy_unless_same(run.out + offset, pieces[root], std::min(piece, own - offset));
+    copy_unless_same(run.out + offset, pieces[root], std::min(piece, own - offset), placement_of(run, own));
   };
   return stream(run, flow);
 }
@@ -215,10 +222,17 @@ kernel::Scaling scaling(const Run& run) {
   return all;
 }
 
+kernel::Placement reduced_placement_of(const Run& run, uint64_t input_bytes, uint64_t result_bytes) {
+  const kernel::Placement result = placement_of(run, result_bytes);
+  const bool far = input_bytes >= run.protocol.thresholds().stream_bytes();
+  return result == kernel::Placement::kCached && far ? kernel::Placement::kFetched : result;
+}
+
 Status reduce_scatter(const Run& run) {
   const Blocks blocks(run.operation.counts, run.element());
   const uint64_t own = blocks.bytes[run.rank()];
-  const auto combine = kernel::combine_many(run.operation.dtype, run.operation.op);
+  const auto combine = kernel::combine_many(run.operation.dtype, run.operation.op, kernel::best(),
+                                            reduced_placement_of(run, blocks.total, own));
   const kernel::Scaling after = scaling(run);
   if (blocks.total <= run.protocol.thresholds().slot_bytes_many) {
     HORO_TRY(run.protocol.exchange(run.call, {run.in, blocks.total}, blocks.total));

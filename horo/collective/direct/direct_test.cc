@@ -17,7 +17,11 @@ using transport::inproc::Fabric;
 constexpr size_t kStaging = 400 * 1024;
 constexpr size_t kSegment = size_t{2} << 20;
 
-Thresholds small_thresholds() { return {.slot_bytes = 1024, .slot_bytes_many = 512, .step_bytes = 4096}; }
+/// With caches of different sizes, so that members choose differently how they copy and how long their rings are.
+Thresholds small_thresholds(int rank) {
+  const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
+  return {.slot_bytes = 1024, .slot_bytes_many = 512, .step_bytes = 4096, .cache_bytes = cache};
+}
 
 float value(int rank, uint64_t element) {
   return static_cast<float>((static_cast<uint64_t>(rank) * 31 + element * 7) % 17) - 8.0F;
@@ -44,8 +48,7 @@ std::byte* bytes_of(std::vector<float>& values) { return reinterpret_cast<std::b
 /// A member that makes one call after the other.
 class Caller {
  public:
-  Caller(Fabric& fabric, int rank, const Thresholds& thresholds = small_thresholds())
-      : protocol_(fabric.space(rank, kStaging), thresholds) {}
+  Caller(Fabric& fabric, int rank) : protocol_(fabric.space(rank, kStaging), small_thresholds(rank)) {}
 
   Status call(const Operation& operation, const std::byte* in, std::byte* out) {
     Call call{
@@ -182,7 +185,7 @@ TEST(DirectRefusal, OneRankWithoutMemoryFailsTheOperationOnAllAndTheGroupGoesOn)
   run_ranks(kRanks, [&](int rank) {
     transport::Space space = fabric.space(rank, kStaging);
     if (rank == 1) space.commit = [](size_t) { return Status(Code::kUnavailable, "no memory left"); };
-    Protocol protocol(std::move(space), small_thresholds());
+    Protocol protocol(std::move(space), small_thresholds(rank));
     std::vector<float> memory(60000, 1);
     Operation large = operation_of(Kind::kAllreduce, kRanks, rank, memory.size(), 0);
     Call call{1, {large.kind, large.dtype, large.op, 0, 0, large.count}, Deadline::after_seconds(60)};
@@ -233,7 +236,7 @@ TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
 
 TEST(DirectDeadline, ALateMemberIsNamed) {
   Fabric fabric(2, kSegment);
-  Protocol protocol(fabric.space(0, kStaging), small_thresholds());
+  Protocol protocol(fabric.space(0, kStaging), small_thresholds(0));
   Status status = run(protocol, {7, {}, Deadline::after_seconds(0.02)}, Operation{}, nullptr, nullptr);
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status;

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "horo/base/text.h"
-#include "horo/kernel/reduce.h"
 
 namespace horo::collective::direct {
 

@@ -20,6 +20,7 @@
 
 #include "horo/base/deadline.h"
 #include "horo/base/status.h"
+#include "horo/kernel/reduce.h"
 #include "horo/transport/signature.h"
 #include "horo/transport/space.h"
 
@@ -35,11 +36,15 @@ struct Call {
   Deadline deadline;
 };
 
-/// Sizes at which the algorithm changes. Equal on all members: they are part of the selector's table.
+/// Sizes at which the algorithm changes. Equal on all members (they are part of the selector's table), but for
+/// cache_bytes, which only decides how a member copies and how long its own ring is.
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;      ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   size_t slot_bytes_many = 32 * 1024;  ///< The same for more than 2 ranks.
   size_t step_bytes = 256 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
+  size_t cache_bytes = kernel::cache_bytes();
+  /// From here on copies pass the cache by.
+  size_t stream_bytes() const { return kernel::stream_threshold() / kernel::cache_bytes() * cache_bytes; }
 };
 
 /// One member's side. One call at a time (the holder of the group's execution token).

@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "horo/base/text.h"
-#include "horo/kernel/reduce.h"
 
 namespace horo::collective::direct {
 
 namespace {
 
 constexpr uint64_t kDone = transport::kMaxSteps;  // More than any step: "nothing more comes", "nothing more is needed".
+constexpr uint64_t kLongRing = 4;                 // Times the cache of a core.
 
 }  // namespace
 
@@ -32,6 +32,34 @@ Stream::Stream(Protocol& protocol, const Call& call, const Flow& flow)
   pieces_.resize(static_cast<size_t>(protocol.size()));
 }
 
+// The ring's length shows to others only in the descriptor, so that it may depend on this core's cache.
+Status Stream::choose_ring(Descriptor& mine) {
+  uint64_t given = 0, taken = 0;
+  for (const auto& block : flow_.give) given += block.size();
+  for (uint64_t bytes : flow_.take) taken += bytes;
+  uint64_t wanted = kShortRing;
+  if (std::max(given, taken) >= protocol_.thresholds().stream_bytes()) {
+    placement_ = kernel::Placement::kStreamed;
+    wanted = std::max(wanted, kLongRing * protocol_.thresholds().cache_bytes / slot_);
+  }
+  const uint64_t room = protocol_.staging().size() / slot_;
+  mine.ring = std::max<uint64_t>(1, std::min({wanted, room, give_steps_}));
+  // Who waits for itself to take the last step before it gives the next one waits for ever.
+  if (mine.ring == 1 && (give_steps_ > 1 || room == 0)) {
+    return Status(Code::kUnavailable, "HORO_STAGING is too small for so many ranks");
+  }
+  return protocol_.commit(slot_ * mine.ring);
+}
+
+Status Stream::check(const Descriptor& theirs, int member) const {
+  const auto at = static_cast<size_t>(member);
+  const uint64_t room = protocol_.space().segments[at].size();
+  const uint64_t bytes = theirs.in_place != 0 ? flow_.take[at] : slot_ * std::min(theirs.ring, room / slot_ + 1);
+  if (theirs.ring > 0 && bytes <= room && theirs.offset <= room - bytes) return {};
+  return Status(Code::kCorrupt, text("rank ", protocol_.space().names[at],
+                                     " describes memory outside its segment in operation ", call_.number));
+}
+
 Status Stream::meet() {
   Descriptor mine;
   const std::byte* segment = protocol_.space().segments[static_cast<size_t>(protocol_.rank())].data();
@@ -40,20 +68,15 @@ Status Stream::meet() {
     if (!flow_.per_taker) place = protocol_.offset_in_segment(flow_.give[0].data(), flow_.give[0].size());
     mine.in_place = place.has_value() ? 1 : 0;
     mine.offset = place.value_or(static_cast<uint64_t>(protocol_.staging().data() - segment));
-    Status committed = place ? Status() : protocol_.commit(slot_ * kRing);
-    if (!committed.ok()) return protocol_.refuse(call_, committed);
+    Status room = place ? Status() : choose_ring(mine);
+    if (!room.ok()) return protocol_.refuse(call_, room);
   }
   HORO_TRY(protocol_.meet(call_, std::as_bytes(std::span(&mine, 1))));
   descriptors_.resize(static_cast<size_t>(protocol_.size()));
   for (int member = 0; member < protocol_.size(); ++member) {
     Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
     std::memcpy(&theirs, protocol_.payload(member), sizeof theirs);
-    const uint64_t room = protocol_.space().segments[static_cast<size_t>(member)].size();
-    const uint64_t bytes = theirs.in_place != 0 ? flow_.take[static_cast<size_t>(member)] : slot_ * kRing;
-    if (flow_.contributes[static_cast<size_t>(member)] && (bytes > room || theirs.offset > room - bytes)) {
-      return Status(Code::kCorrupt, text("rank ", protocol_.space().names[static_cast<size_t>(member)],
-                                         " describes memory outside its segment in operation ", call_.number));
-    }
+    if (flow_.contributes[static_cast<size_t>(member)]) HORO_TRY(check(theirs, member));
   }
   return {};
 }
@@ -72,17 +95,18 @@ Status Stream::run() {
 
 Status Stream::contribute(uint64_t step) {
   const int rank = protocol_.rank();
-  if (descriptors_[static_cast<size_t>(rank)].in_place != 0) return {};
-  for (int member = 0; step >= kRing && member < protocol_.size(); ++member) {
+  const Descriptor& mine = descriptors_[static_cast<size_t>(rank)];
+  if (mine.in_place != 0) return {};
+  for (int member = 0; step >= mine.ring && member < protocol_.size(); ++member) {
     if (member == rank) continue;
-    HORO_TRY(protocol_.wait_for(call_, member, words(member).taken.word, count(step - kRing + 1)));
+    HORO_TRY(protocol_.wait_for(call_, member, words(member).taken.word, count(step - mine.ring + 1)));
   }
-  std::byte* slot = protocol_.staging().data() + (step % kRing) * slot_;
+  std::byte* slot = protocol_.staging().data() + (step % mine.ring) * slot_;
   for (size_t taker = 0; taker < flow_.give.size(); ++taker) {
     const auto& block = flow_.give[taker];
     const uint64_t offset = step * piece_;
     if (offset >= block.size() || (flow_.per_taker && static_cast<int>(taker) == rank)) continue;
-    std::memcpy(slot + taker * piece_, block.data() + offset, std::min(piece_, block.size() - offset));
+    kernel::copy(slot + taker * piece_, block.data() + offset, std::min(piece_, block.size() - offset), placement_);
   }
   return protocol_.advance(call_, words(rank).copied.word, count(step + 1));
 }
@@ -94,7 +118,7 @@ const std::byte* Stream::piece(int member, uint64_t step) const {
   const Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
   const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.offset;
   if (theirs.in_place != 0) return base + offset;
-  return base + (step % kRing) * slot_ + (flow_.per_taker ? rank * piece_ : 0);
+  return base + (step % theirs.ring) * slot_ + (flow_.per_taker ? rank * piece_ : 0);
 }
 
 Status Stream::take(uint64_t step) {
