@@ -135,6 +135,8 @@ bool Pattern::holds(Op op, std::span<const std::byte> output, int rank, uint64_t
     case Op::kStream:
       return rank != 0 && rank != ranks_ - 1 ? true : equals(output, tile_, shift(ranks_ - 1 - rank, turn));
     case Op::kBarrier:
+    case Op::kWait:
+    case Op::kIdle:
       return true;
   }
   return false;
