@@ -8,6 +8,7 @@
 
 #include "horo/base/text.h"
 #include "horo/net/codec.h"
+#include "horo/net/dial.h"
 
 namespace horo::group {
 
@@ -100,12 +101,10 @@ Result<Link> connect_link(const Self& self, const PeerAddress& mine, const PeerA
   const bool shares = self.memory != nullptr && mine.host == peer.host && peer.local.is_unix();
   const net::Address& to = shares ? peer.local : peer.tcp;
   auto link = [&]() -> Result<Link> {
-    HORO_ASSIGN(net::Socket socket, net::Socket::connect(to, deadline));
     const net::Identity identity{self.job, net::Purpose::kControl, 0, static_cast<net::Member>(self.rank),
                                  static_cast<net::Member>(peer.rank)};
-    HORO_ASSIGN(net::Channel channel,
-                net::Channel::connect(self.tls, std::move(socket), *self.key, identity, self.channel_options()));
-    HORO_TRY(channel.handshake(deadline));
+    HORO_ASSIGN(net::Channel channel, net::dial([&] { return net::Socket::connect(to, deadline); },
+                                                {self.tls, *self.key, identity, self.channel_options()}, deadline));
     std::optional<PeerMemory> memory;
     if (shares) {
       HORO_TRY(pass_memory(channel, *self.memory, deadline));

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "horo/base/text.h"
+#include "horo/net/dial.h"
 #include "horo/net/poller.h"
 #include "horo/net/socket.h"
 #include "horo/rendezvous/tcp_store.h"
@@ -42,18 +43,17 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::span<const net::Address
                   text("joining the store at ", names(to), " needs a key; Key::none() is that of jobs without one"));
   }
   HORO_ASSIGN(auto tls, net::Tls::create());
-  HORO_ASSIGN(net::Socket socket, connect_when_there(to, deadline));
   // Ranks are claimed in the store, so that a second claimant can be told who the first is: here it has no rank yet.
   net::Member self = net::anonymous_member();
   net::ChannelOptions channel_options;
   channel_options.hello = net::local_hello(self, 0);
   channel_options.most_message = kMostStoreMessage;
   net::Identity identity{options.job, net::Purpose::kRendezvous, 0, self, net::kStoreMember};
-  HORO_ASSIGN(net::Channel channel, net::Channel::connect(std::move(tls), std::move(socket), *options.key, identity,
-                                                          std::move(channel_options)));
-  Status joined = channel.handshake(deadline);
-  if (!joined.ok()) return joined.prefixed(text("joining the store at ", names(to)));
-  return std::unique_ptr<TcpStore>(new TcpStore(std::move(channel)));
+  Result<net::Channel> channel =
+      net::dial([&] { return connect_when_there(to, deadline); },
+                {std::move(tls), *options.key, identity, std::move(channel_options)}, deadline);
+  if (!channel.ok()) return channel.status().prefixed(text("joining the store at ", names(to)));
+  return std::unique_ptr<TcpStore>(new TcpStore(std::move(*channel)));
 }
 
 Result<StoreReply> TcpStore::exchange(const StoreRequest& request, Deadline deadline) {
