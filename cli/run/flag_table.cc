@@ -97,7 +97,8 @@ constexpr auto kTable = std::to_array<FlagRow>({
      .test = "RunFlags.SetTheirVariables"},
     {.name = "--cycle-time-ms",
      .kind = Kind::kDecimal,
-     .variable = "HORO_CYCLE_TIME",
+     .variable = "HORO_GATHER_WINDOW",
+     .legacy = "HOROVOD_CYCLE_TIME",
      .form = Form::kMilliseconds,
      .setting = "params.cycle_time_ms",
      .help = "Longest wait for more tensors to fuse, in milliseconds (1).",
@@ -186,13 +187,15 @@ constexpr auto kTable = std::to_array<FlagRow>({
      .test = "RunFlags.SetTheirVariables"},
     {.name = "--stall-check-warning-time-seconds",
      .kind = Kind::kCount,
-     .variable = "HORO_STALL_CHECK_TIME_SECONDS",
+     .variable = "HORO_STALL_WARNING",
+     .legacy = "HOROVOD_STALL_CHECK_TIME_SECONDS",
      .setting = "stall_check.warning_time_seconds",
      .help = "Warn about such a tensor after so long (60).",
      .test = "RunFlags.SetTheirVariables"},
     {.name = "--stall-check-shutdown-time-seconds",
      .kind = Kind::kCount,
-     .variable = "HORO_STALL_SHUTDOWN_TIME_SECONDS",
+     .variable = "HORO_STALL_ABORT",
+     .legacy = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
      .setting = "stall_check.shutdown_time_seconds",
      .help = "End the job after so long; 0: never (0).",
      .test = "RunFlags.SetTheirVariables"},
@@ -225,6 +228,7 @@ constexpr auto kTable = std::to_array<FlagRow>({
     {.name = "--gloo-timeout-seconds",
      .kind = Kind::kPositive,
      .variable = "HORO_TIMEOUT",
+     .legacy = "HOROVOD_GLOO_TIMEOUT_SECONDS",
      .setting = "library_options.gloo_timeout_seconds",
      .help = "Limit for connecting, handshakes and shutdown (30).",
      .test = "RunFlags.SetTheirVariables"},
@@ -329,6 +333,12 @@ const FlagRow* find_flag(std::string_view word) {
     if (negated && row.name.substr(2) == word.substr(5)) return &row;
   }
   return nullptr;
+}
+
+std::string legacy_name(const FlagRow& row) {
+  if (!row.legacy.empty()) return std::string(row.legacy);
+  constexpr std::string_view kOwn = "HORO_";
+  return row.variable.starts_with(kOwn) ? "HOROVOD_" + std::string(row.variable.substr(kOwn.size())) : std::string();
 }
 
 }  // namespace horo::cli::launch

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace horo::cli::launch {
@@ -34,7 +35,8 @@ struct FlagRow {
   std::string_view name;          ///< "--fusion-threshold-mb"
   std::string_view aliases = {};  ///< "-np,--np"
   FlagKind kind = FlagKind::kText;
-  std::string_view variable = {};  ///< What ranks find it in: "HORO_FUSION_THRESHOLD"; "HOROVOD_..." is its old name.
+  std::string_view variable = {};  ///< What ranks find it in: "HORO_FUSION_THRESHOLD".
+  std::string_view legacy = {};    ///< Horovod's name for it, where that is not HOROVOD_ and the rest of `variable`.
   ValueForm form = ValueForm::kPlain;
   std::string_view setting = {};  ///< In a configuration file: "params.fusion_threshold_mb".
   std::string_view help = {};
@@ -46,5 +48,8 @@ std::span<const FlagRow> flag_table();
 
 /// The row of a flag by any of its names ("--np", "-np", "--no-autotune"); null when there is none.
 const FlagRow* find_flag(std::string_view word);
+
+/// Horovod's name for the variable of a row.
+std::string legacy_name(const FlagRow& row);
 
 }  // namespace horo::cli::launch

@@ -230,7 +230,7 @@ Environment::Variables variables_of(const FlagValues& flags, std::string_view kn
       continue;
     }
     const std::string horo(row.variable);
-    const std::string legacy = text("HOROVOD_", row.variable.substr(5));
+    const std::string legacy = legacy_name(row);
     const bool known = knobs.find(text("`", horo, "`")) != knobs.npos;
     variables[known ? horo : legacy] = formed(row, *value, known);
     variables[known ? legacy : horo] = "";

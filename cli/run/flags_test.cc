@@ -166,7 +166,8 @@ TEST_F(RunFlags, FlagsWinOverTheConfigFile) {
   ASSERT_TRUE(options.ok()) << options.status();
   std::string cycle, cache;
   for (const auto& [name, value] : options->variables) {
-    if (name.ends_with("_CYCLE_TIME") && !value.empty()) cycle = value;
+    const bool is_cycle = name == "HORO_GATHER_WINDOW" || name == "HOROVOD_CYCLE_TIME";
+    if (is_cycle && !value.empty()) cycle = value;
     if (name.ends_with("_CACHE_CAPACITY") && !value.empty()) cache = value;
   }
   EXPECT_TRUE(cycle == "2" || cycle == "2ms") << cycle;
@@ -250,13 +251,15 @@ struct Setting {
   std::vector<std::string> words;
   std::string variable;  ///< Behind HORO_ or HOROVOD_, or the whole name.
   std::string value;
+  std::string horo = {};        ///< Where horo's own name is another.
+  std::string horo_value = {};  ///< And its value.
 };
 
 const std::vector<Setting>& settings() {
   static const std::vector<Setting> all{
       {{"--fusion-threshold-mb", "64"}, "FUSION_THRESHOLD", "67108864"},
       {{"--fusion-threshold-mb=0"}, "FUSION_THRESHOLD", "0"},
-      {{"--cycle-time-ms", "2.5"}, "CYCLE_TIME", "2.5"},
+      {{"--cycle-time-ms", "2.5"}, "CYCLE_TIME", "2.5", "GATHER_WINDOW", "2.5ms"},
       {{"--cache-capacity", "0"}, "CACHE_CAPACITY", "0"},
       {{"--hierarchical-allreduce"}, "HIERARCHICAL_ALLREDUCE", "1"},
       {{"--no-hierarchical-allreduce"}, "HIERARCHICAL_ALLREDUCE", "0"},
@@ -273,14 +276,14 @@ const std::vector<Setting>& settings() {
       {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},
       {{"--no-stall-check"}, "STALL_CHECK_DISABLE", "1"},
       {{"--stall-check"}, "STALL_CHECK_DISABLE", "0"},
-      {{"--stall-check-warning-time-seconds", "30"}, "STALL_CHECK_TIME_SECONDS", "30"},
-      {{"--stall-check-shutdown-time-seconds", "90"}, "STALL_SHUTDOWN_TIME_SECONDS", "90"},
+      {{"--stall-check-warning-time-seconds", "30"}, "STALL_CHECK_TIME_SECONDS", "30", "STALL_WARNING"},
+      {{"--stall-check-shutdown-time-seconds", "90"}, "STALL_SHUTDOWN_TIME_SECONDS", "90", "STALL_ABORT"},
       {{"--log-level", "DEBUG"}, "LOG_LEVEL", "debug"},
       {{"--log-with-timestamp"}, "LOG_HIDE_TIME", "0"},
       {{"--log-without-timestamp"}, "LOG_HIDE_TIME", "1"},
       {{"--log-hide-timestamp"}, "LOG_HIDE_TIME", "1"},
       {{"--no-log-hide-timestamp"}, "LOG_HIDE_TIME", "0"},
-      {{"--gloo-timeout-seconds", "45"}, "TIMEOUT", "45"},
+      {{"--gloo-timeout-seconds", "45"}, "GLOO_TIMEOUT_SECONDS", "45", "TIMEOUT"},
       {{"--num-nccl-streams", "2"}, "NUM_NCCL_STREAMS", "2"},
       {{"--thread-affinity", "3"}, "THREAD_AFFINITY", "3"},
       {{"--tcp"}, "NCCL_IB_DISABLE", "1"},
@@ -302,10 +305,11 @@ TEST_F(RunFlags, SetTheirVariables) {
       EXPECT_EQ(variables_of(*flags, "").at(setting.variable), setting.value);
       continue;
     }
-    const std::string horo = "HORO_" + setting.variable, old = "HOROVOD_" + setting.variable;
+    const std::string horo = "HORO_" + (setting.horo.empty() ? setting.variable : setting.horo);
+    const std::string old = "HOROVOD_" + setting.variable;
     // A build that knows the variable gets it under its own name, another under the old one.
     const auto known = variables_of(*flags, text("| `", horo, "` |"));
-    EXPECT_EQ(known.at(horo), setting.variable == "CYCLE_TIME" ? setting.value + "ms" : setting.value);
+    EXPECT_EQ(known.at(horo), setting.horo_value.empty() ? setting.value : setting.horo_value);
     EXPECT_EQ(known.at(old), "");
     const auto unknown = variables_of(*flags, "");
     EXPECT_EQ(unknown.at(old), setting.value);

@@ -2,67 +2,17 @@
 #include <cstring>
 
 #include "horo/api/handles.h"
-#include "horo/base/text.h"
-#include "horo/group/knobs.h"
-#include "horo/rendezvous/bootstrap.h"
-#include "horo/rendezvous/knobs.h"
+#include "horo/api/joining.h"
 
 namespace {
 
 using horo::Code;
-using horo::Config;
-using horo::Deadline;
-using horo::Environment;
-using horo::Result;
 using horo::Status;
 using horo::api::is_absent;
 
-constexpr horo::KnobTable kTables[] = {horo::rendezvous::kKnobs, horo::group::kKnobs};
-
-/// The environment with what the options say on top.
-Result<Environment> environment_of(const horo_engine_options& options) {
-  Environment::Variables changes;
-  for (const char* const* setting = options.settings; setting != nullptr && *setting != nullptr; ++setting) {
-    const std::string_view words(*setting);
-    const size_t equals = words.find('=');
-    if (equals == std::string_view::npos || equals == 0) {
-      return Status(Code::kInvalidArgument, horo::text("setting '", words, "' is not of the form NAME=value"));
-    }
-    changes[std::string(words.substr(0, equals))] = words.substr(equals + 1);
-  }
-  if (options.rank >= 0) changes["HORO_RANK"] = std::to_string(options.rank);
-  if (options.size >= 0) changes["HORO_SIZE"] = std::to_string(options.size);
-  if (options.store != nullptr) changes["HORO_STORE"] = options.store;
-  if (options.job != nullptr) changes["HORO_JOB_ID"] = options.job;
-  if (options.key_file != nullptr) changes["HORO_KEY_FILE"] = options.key_file;
-  return Environment::of_process().with(changes);
-}
-
 Status start(const horo_engine_options& options, horo_engine& handle) {
-  HORO_ASSIGN(Environment environment, environment_of(options));
-  HORO_ASSIGN(Config config, Config::read(kTables, environment));
-  HORO_ASSIGN(horo::rendezvous::JobPlace place, horo::rendezvous::find_place(config));
-  HORO_ASSIGN(horo::net::Key found, horo::rendezvous::find_key(config));
-  auto key = std::make_shared<const horo::net::Key>(std::move(found));
-  horo::group::EngineOptions engine_options{.rank = place.rank,
-                                            .size = place.size,
-                                            .job = place.job,
-                                            .key = key->is_none() ? nullptr : key,
-                                            .config = config};
-  if (options.log_sink != nullptr) {
-    engine_options.log_sink = [sink = options.log_sink, context = options.log_context](horo::LogLevel level,
-                                                                                       std::string_view line) {
-      sink(context, static_cast<int>(level), std::string(line).c_str());
-    };
-  }
-  horo::Log log;
-  horo::rendezvous::StoreAccess access;
-  if (place.size > 1) {
-    const Deadline deadline = Deadline::after(config.get(horo::group::kTimeout));
-    HORO_ASSIGN(access, horo::rendezvous::open_store(place, key, &log, deadline));
-    engine_options.store = std::move(access.store);
-  }
-  HORO_ASSIGN(handle.engine, horo::group::Engine::start(std::move(engine_options)));
+  HORO_ASSIGN(horo::api::Joining joining, horo::api::prepare(options, nullptr, 0));
+  HORO_ASSIGN(handle.engine, horo::group::Engine::start(std::move(joining.options)));
   return {};
 }
 
@@ -149,14 +99,4 @@ horo_status* horo_memory_unregister(horo_engine* engine, void* memory) {
       return {Code::kInvalidArgument, "horo_memory_unregister: null argument"};
     return {};
   });
-}
-
-const char* horo_knobs_help(void) {
-  static const std::string kHelp = horo::knobs_help(kTables);
-  return kHelp.c_str();
-}
-
-const char* horo_knobs_markdown(void) {
-  static const std::string kMarkdown = horo::knobs_markdown(kTables);
-  return kMarkdown.c_str();
 }

@@ -8,7 +8,9 @@
 
 #include "horo/api/horo.h"
 #include "horo/base/status.h"
+#include "horo/engine/runtime.h"
 #include "horo/group/engine.h"
+#include "horo/net/key.h"
 
 struct horo_status {
   horo::Status value;
@@ -29,6 +31,20 @@ struct horo_engine {
 
 struct horo_request {
   horo::group::RequestHandle request;
+};
+
+struct horo_runtime {
+  std::shared_ptr<horo::engine::Runtime> runtime;
+  std::shared_ptr<const horo::net::Key> key;  ///< For a successor: the descriptor that it came from is closed.
+  int generation = 0;                         ///< How often this process has joined the job before.
+  int process = 0;
+};
+
+struct horo_handle {
+  std::shared_ptr<horo::engine::Runtime> runtime;
+  int process = 0;
+  int set = 0;
+  horo::engine::Handle submission;
 };
 
 namespace horo::api {

@@ -104,6 +104,7 @@ typedef enum horo_reduce_op {
   HORO_AND = 5,
   HORO_OR = 6,
   HORO_XOR = 7,
+  HORO_ADASUM = 8, /* of a named tensor's allreduce, floats only */
   HORO_REDUCE_OP_WIDTH = 0x7FFFFFFF
 } horo_reduce_op;
 
@@ -258,6 +259,125 @@ horo_status* horo_reducescatter(horo_group* group, const void* input, void* outp
                                 horo_reduce_op op);
 horo_status* horo_alltoall(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype);
 horo_status* horo_barrier(horo_group* group);
+
+/* ---- Runtime: named tensors in any order --------------------------------------------------------------------------
+ *
+ * On a group all members make the same calls in the same order. Here every rank hands in named tensors whenever it has
+ * them, from any thread; the ranks agree on what is ready everywhere, run small tensors together, and hand the results
+ * back. A process set is a set of ranks that does so independently of others; set 0 is all ranks.
+ */
+
+typedef struct horo_runtime horo_runtime;
+typedef struct horo_handle horo_handle;
+
+typedef struct horo_runtime_options {
+  size_t struct_size;
+  const horo_engine_options* engine; /* NULL: everything from the environment */
+  /* Process sets that exist from the start, the same on all ranks; they get the numbers 1, 2, ... */
+  const int* const* set_ranks;
+  const size_t* set_sizes;
+  size_t set_count;
+  /* A runtime of this process that was shut down: the same job is joined once more, with its key, by all ranks. */
+  const horo_runtime* predecessor;
+} horo_runtime_options;
+
+#define HORO_RUNTIME_OPTIONS_INIT \
+  { sizeof(horo_runtime_options), NULL, NULL, NULL, 0, NULL }
+
+/* As horo_engine_start. `options` may be NULL. */
+horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtime** runtime);
+/* Says goodbye; everything under way ends with HORO_STOPPED. */
+void horo_runtime_shutdown(horo_runtime* runtime);
+/* Shuts down. Handles, and the results that they hold, outlive it. */
+void horo_runtime_destroy(horo_runtime* runtime);
+
+int horo_runtime_rank(const horo_runtime* runtime);
+int horo_runtime_size(const horo_runtime* runtime);
+/* This rank's place on its host; and among the ranks with the same place on theirs, one per host. */
+int horo_runtime_local_rank(const horo_runtime* runtime);
+int horo_runtime_local_size(const horo_runtime* runtime);
+int horo_runtime_cross_rank(const horo_runtime* runtime);
+int horo_runtime_cross_size(const horo_runtime* runtime);
+/* 1 when all hosts have equally many ranks. */
+int horo_runtime_is_homogeneous(const horo_runtime* runtime);
+
+/* Where a result of unknown size goes: called on a thread of the library with the shape; NULL: no memory. */
+typedef void* (*horo_allocate)(void* context, const int64_t* shape, size_t dimensions);
+
+/* Everything but the memory, the splits, and the first extent of an allgather or alltoall is equal on all ranks.
+ *
+ *   kind           result
+ *   allreduce      the shape of the input
+ *   allgather      the rows of all members, one below the other
+ *   broadcast      the shape of the root's tensor; other ranks need no input
+ *   alltoall       the rows that the members sent to this one; splits: rows for each member, NULL for equal shares
+ *   reducescatter  this member's share of the rows; the first members get the rows that are left over
+ *   barrier        nothing */
+typedef struct horo_tensor {
+  size_t struct_size;
+  const char* name; /* not in use by another tensor of the set that is under way */
+  horo_kind kind;
+  horo_dtype dtype;
+  horo_reduce_op op;
+  int root;         /* a rank of the job */
+  double prescale;  /* 1: as they are */
+  double postscale; /* 1: as they are */
+  const int64_t* shape;
+  size_t dimensions; /* 0: one element */
+  const void* input;
+  void* output;           /* may be the input. NULL: `allocate`, or the library's memory, which the handle owns */
+  const uint64_t* splits; /* one per member of the set, or NULL */
+  size_t split_count;
+  horo_allocate allocate;
+  void* allocate_context;
+} horo_tensor;
+
+#define HORO_TENSOR_INIT                                                                                           \
+  {                                                                                                                \
+    sizeof(horo_tensor), NULL, HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 1.0, 1.0, NULL, 0, NULL, NULL, NULL, 0, NULL, \
+        NULL                                                                                                       \
+  }
+
+/* Hands in tensors; several are a group, of one kind, and become ready together. The call itself fails, and hands
+ * nothing in, for what this rank can see: a name in use, a set it is not in, impossible arguments. Everything else is
+ * the outcome of the handle. The memory must stay valid until then; the rest is copied. `callback` and `handle` may be
+ * NULL. */
+horo_status* horo_runtime_submit(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                                 horo_callback callback, void* context, horo_handle** handle);
+/* This rank has no more data: it gives the identity of each reduction until all ranks of the set have joined. The
+ * answer of the handle is the last rank that joined. */
+horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle);
+
+int horo_handle_done(const horo_handle* handle);
+/* Waits up to `timeout` seconds (negative: for ever) and returns the outcome; HORO_TIMEOUT when it is not done yet. */
+horo_status* horo_handle_wait(horo_handle* handle, double timeout);
+/* Of a join: the last rank. */
+int64_t horo_handle_answer(const horo_handle* handle);
+
+/* Lives as long as the handle. */
+typedef struct horo_result {
+  size_t struct_size;
+  void* memory;
+  const int64_t* shape;
+  size_t dimensions;
+  const uint64_t* received_splits; /* of an alltoall: rows of each member */
+  size_t split_count;
+} horo_result;
+
+#define HORO_RESULT_INIT \
+  { sizeof(horo_result), NULL, NULL, 0, NULL, 0 }
+
+/* What came out of tensor `index` of a handle that has succeeded. */
+horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_result* result);
+/* The operation goes on if it is not done. */
+void horo_handle_destroy(horo_handle* handle);
+
+/* Process sets come and go while others work. Called by all ranks of the job, in the same order; wait for them. */
+horo_status* horo_runtime_add_set(horo_runtime* runtime, const int* ranks, size_t count, int* set);
+horo_status* horo_runtime_remove_set(horo_runtime* runtime, int set);
+/* Both write up to `capacity` numbers. */
+size_t horo_runtime_set_numbers(const horo_runtime* runtime, int* numbers, size_t capacity);
+horo_status* horo_runtime_set_ranks(const horo_runtime* runtime, int set, int* ranks, size_t capacity, size_t* count);
 
 /* ---- Knobs ------------------------------------------------------------------------------------------------------- */
 

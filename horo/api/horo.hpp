@@ -5,6 +5,7 @@
 //   engine.world().allreduce(gradient.data(), gradient.size(), HORO_AVERAGE);
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -198,6 +199,123 @@ class Engine {
     return engine;
   }
   std::unique_ptr<horo_engine, void (*)(horo_engine*)> engine_;
+};
+
+/// A tensor of `count` elements at `data`, in place, to be handed in to a Runtime. The name must outlive the call.
+template <class T>
+horo_tensor tensor_of(const char* name, horo_kind kind, T* data, const int64_t& count) {
+  horo_tensor tensor = HORO_TENSOR_INIT;
+  tensor.name = name;
+  tensor.kind = kind;
+  tensor.dtype = dtype_of<std::remove_const_t<T>>();
+  tensor.shape = &count;
+  tensor.dimensions = 1;
+  tensor.input = data;
+  if constexpr (!std::is_const_v<T>) tensor.output = data;
+  return tensor;
+}
+
+/// Named tensors that were handed in. Their memory must stay valid until they are done; results that the library
+/// allocated live as long as this.
+class Handle {
+ public:
+  explicit Handle(horo_handle* handle) : handle_(handle, horo_handle_destroy) {}
+  bool done() const { return horo_handle_done(handle_.get()) != 0; }
+  /// Throws what the operation ended in. Negative: waits for ever.
+  void wait(double timeout = -1) { check(horo_handle_wait(handle_.get(), timeout)); }
+  /// False when it is not done by then.
+  bool wait_for(double seconds) {
+    horo_status* status = horo_handle_wait(handle_.get(), seconds);
+    if (status != nullptr && !done()) {
+      horo_status_free(status);
+      return false;
+    }
+    check(status);
+    return true;
+  }
+  horo_result result(size_t index = 0) const {
+    horo_result result = HORO_RESULT_INIT;
+    check(horo_handle_result(handle_.get(), index, &result));
+    return result;
+  }
+  /// Of a join: the last rank.
+  int64_t answer() const { return horo_handle_answer(handle_.get()); }
+
+ private:
+  std::unique_ptr<horo_handle, void (*)(horo_handle*)> handle_;
+};
+
+/// Named tensors, handed in by every rank in any order.
+class Runtime {
+ public:
+  Runtime() : Runtime(horo_runtime_options HORO_RUNTIME_OPTIONS_INIT) {}
+  explicit Runtime(const horo_runtime_options& options) : runtime_(start(options), horo_runtime_destroy) {}
+
+  int rank() const { return horo_runtime_rank(get()); }
+  int size() const { return horo_runtime_size(get()); }
+  int local_rank() const { return horo_runtime_local_rank(get()); }
+  int local_size() const { return horo_runtime_local_size(get()); }
+  int cross_rank() const { return horo_runtime_cross_rank(get()); }
+  int cross_size() const { return horo_runtime_cross_size(get()); }
+  bool is_homogeneous() const { return horo_runtime_is_homogeneous(get()) == 1; }
+
+  /// Several tensors are a group.
+  Handle submit(const std::vector<horo_tensor>& tensors, int set = 0) {
+    horo_handle* handle = nullptr;
+    check(horo_runtime_submit(get(), set, tensors.data(), tensors.size(), nullptr, nullptr, &handle));
+    return Handle(handle);
+  }
+  template <class T>
+  Handle allreduce_async(const char* name, T* data, size_t count, horo_reduce_op op = HORO_SUM, int set = 0) {
+    const auto extent = static_cast<int64_t>(count);
+    horo_tensor tensor = tensor_of(name, HORO_ALLREDUCE, data, extent);
+    tensor.op = op;
+    return submit({tensor}, set);
+  }
+  template <class T>
+  void allreduce(const char* name, T* data, size_t count, horo_reduce_op op = HORO_SUM, int set = 0) {
+    allreduce_async(name, data, count, op, set).wait();
+  }
+  void barrier(const char* name = "barrier", int set = 0) {
+    horo_tensor tensor = HORO_TENSOR_INIT;
+    tensor.name = name;
+    submit({tensor}, set).wait();
+  }
+  Handle join(int set = 0) {
+    horo_handle* handle = nullptr;
+    check(horo_runtime_join(get(), set, &handle));
+    return Handle(handle);
+  }
+
+  /// Called by all ranks of the job, in the same order.
+  int add_set(const std::vector<int>& ranks) {
+    int set = 0;
+    check(horo_runtime_add_set(get(), ranks.data(), ranks.size(), &set));
+    return set;
+  }
+  void remove_set(int set) { check(horo_runtime_remove_set(get(), set)); }
+  std::vector<int> set_numbers() const {
+    std::vector<int> numbers(horo_runtime_set_numbers(get(), nullptr, 0));
+    numbers.resize(std::min(numbers.size(), horo_runtime_set_numbers(get(), numbers.data(), numbers.size())));
+    return numbers;
+  }
+  std::vector<int> set_ranks(int set) const {
+    std::vector<int> ranks(static_cast<size_t>(size()));
+    size_t count = 0;
+    check(horo_runtime_set_ranks(get(), set, ranks.data(), ranks.size(), &count));
+    ranks.resize(count);
+    return ranks;
+  }
+  void shutdown() { horo_runtime_shutdown(get()); }
+  horo_runtime* get() const { return runtime_.get(); }
+
+ private:
+  static horo_runtime* start(const horo_runtime_options& options) {
+    horo_runtime* runtime = nullptr;
+    check(horo_runtime_start(&options, &runtime));
+    return runtime;
+  }
+  std::unique_ptr<horo_runtime, void (*)(horo_runtime*)> runtime_;
 };
 
 }  // namespace horo

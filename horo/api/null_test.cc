@@ -45,6 +45,10 @@ std::vector<NullCall> null_calls() {
   static void* memory = nullptr;
   static float value = 0;
   static int rank = 0;
+  static horo_tensor tensor = HORO_TENSOR_INIT;
+  static horo_result result = HORO_RESULT_INIT;
+  static horo_handle* handle = nullptr;
+  static size_t count = 0;
   return {
       {"horo_status_code", [] { return horo_status_code(nullptr) == HORO_OK ? "" : "not ok"; }, false},
       {"horo_status_message", [] { return std::string(horo_status_message(nullptr)) == "ok" ? "" : "not ok"; }, false},
@@ -102,6 +106,28 @@ std::vector<NullCall> null_calls() {
        [] { return words_of(horo_reducescatter(nullptr, &value, &value, 1, HORO_F32, HORO_SUM)); }},
       {"horo_alltoall", [] { return words_of(horo_alltoall(nullptr, &value, &value, 1, HORO_F32)); }},
       {"horo_barrier", [] { return words_of(horo_barrier(nullptr)); }},
+      {"horo_runtime_start", [] { return words_of(horo_runtime_start(nullptr, nullptr)); }},
+      {"horo_runtime_shutdown", [] { return silent([] { horo_runtime_shutdown(nullptr); }); }, false},
+      {"horo_runtime_destroy", [] { return silent([] { horo_runtime_destroy(nullptr); }); }, false},
+      {"horo_runtime_rank", [] { return unless(-1, horo_runtime_rank(nullptr)); }},
+      {"horo_runtime_size", [] { return unless(-1, horo_runtime_size(nullptr)); }},
+      {"horo_runtime_local_rank", [] { return unless(-1, horo_runtime_local_rank(nullptr)); }},
+      {"horo_runtime_local_size", [] { return unless(-1, horo_runtime_local_size(nullptr)); }},
+      {"horo_runtime_cross_rank", [] { return unless(-1, horo_runtime_cross_rank(nullptr)); }},
+      {"horo_runtime_cross_size", [] { return unless(-1, horo_runtime_cross_size(nullptr)); }},
+      {"horo_runtime_is_homogeneous", [] { return unless(-1, horo_runtime_is_homogeneous(nullptr)); }},
+      {"horo_runtime_submit",
+       [] { return words_of(horo_runtime_submit(nullptr, 0, &tensor, 1, nullptr, nullptr, &handle)); }},
+      {"horo_runtime_join", [] { return words_of(horo_runtime_join(nullptr, 0, &handle)); }},
+      {"horo_handle_done", [] { return unless(-1, horo_handle_done(nullptr)); }},
+      {"horo_handle_wait", [] { return words_of(horo_handle_wait(nullptr, 0)); }},
+      {"horo_handle_answer", [] { return unless(int64_t{-1}, horo_handle_answer(nullptr)); }},
+      {"horo_handle_result", [] { return words_of(horo_handle_result(nullptr, 0, &result)); }},
+      {"horo_handle_destroy", [] { return silent([] { horo_handle_destroy(nullptr); }); }, false},
+      {"horo_runtime_add_set", [] { return words_of(horo_runtime_add_set(nullptr, &rank, 1, &rank)); }},
+      {"horo_runtime_remove_set", [] { return words_of(horo_runtime_remove_set(nullptr, 1)); }},
+      {"horo_runtime_set_numbers", [] { return unless(size_t{0}, horo_runtime_set_numbers(nullptr, &rank, 1)); }},
+      {"horo_runtime_set_ranks", [] { return words_of(horo_runtime_set_ranks(nullptr, 0, &rank, 1, &count)); }},
   };
 }
 

@@ -13,8 +13,10 @@
 
 namespace horo::api {
 
-/// Runs `body` on `size` ranks that meet at a store on loopback. What a rank throws fails the test.
-inline void run_ranks(int size, const std::function<void(Engine&)>& body, std::vector<std::string> settings = {}) {
+/// Runs `body` with the options of each of `size` ranks that meet at a store on loopback. What a rank throws fails the
+/// test.
+inline void run_threads(int size, const std::function<void(const horo_engine_options&)>& body,
+                        std::vector<std::string> settings = {}) {
   auto none = net::Key::none();
   ASSERT_TRUE(none.ok()) << none.status();
   auto server = rendezvous::TcpStoreServer::start(
@@ -36,8 +38,7 @@ inline void run_ranks(int size, const std::function<void(Engine&)>& body, std::v
         options.store = store.c_str();
         options.job = "api-test";
         options.settings = words.data();
-        Engine engine(options);
-        body(engine);
+        body(options);
       } catch (const std::exception& error) {
         thrown[static_cast<size_t>(rank)] = error.what();
       }
@@ -45,6 +46,14 @@ inline void run_ranks(int size, const std::function<void(Engine&)>& body, std::v
   }
   for (std::thread& rank : ranks) rank.join();
   for (int rank = 0; rank < size; ++rank) EXPECT_EQ(thrown[static_cast<size_t>(rank)], "") << "thrown by rank " << rank;
+}
+
+inline void run_ranks(int size, const std::function<void(Engine&)>& body, std::vector<std::string> settings = {}) {
+  const auto start = [&](const horo_engine_options& options) {
+    Engine engine(options);
+    body(engine);
+  };
+  run_threads(size, start, std::move(settings));
 }
 
 }  // namespace horo::api

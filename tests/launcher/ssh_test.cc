@@ -79,7 +79,7 @@ TEST_F(SshRun, InterfacesNeedNoCommonNameAndCanBeChosen) {
 TEST_F(SshRun, TheEnvironmentAndFolderTravelAndNothingSecretIsOnACommandLine) {
   MAKE_HOSTS(2);
   const std::string script =
-      "echo flag $HOROVOD_CYCLE_TIME$HORO_CYCLE_TIME mine $MY_VARIABLE in $(pwd); "
+      "echo flag $HOROVOD_CYCLE_TIME$HORO_GATHER_WINDOW mine $MY_VARIABLE in $(pwd); "
       "od -An -tx1 -v < /proc/self/fd/$HORO_KEY_FD | tr -d ' \\n'; echo; "
       "for p in /proc/[0-9]*; do cat $p/cmdline; done 2>/dev/null | od -An -tx1 -v | tr -d ' \\n'; echo";
   const Outcome outcome = run({"-np", "1", "-H", "host-1:1", "--cycle-time-ms", "3", "/bin/sh", "-c", script},

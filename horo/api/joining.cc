@@ -1,0 +1,82 @@
+#include "horo/api/joining.h"
+
+#include "horo/base/text.h"
+#include "horo/engine/knobs.h"
+#include "horo/group/knobs.h"
+#include "horo/rendezvous/knobs.h"
+
+namespace {
+
+constexpr horo::KnobTable kTables[] = {horo::rendezvous::kKnobs, horo::group::kKnobs, horo::engine::kKnobs};
+
+}  // namespace
+
+namespace horo::api {
+
+namespace {
+
+/// The environment with what the options say on top.
+Result<Environment> environment_of(const horo_engine_options& options) {
+  Environment::Variables changes;
+  for (const char* const* setting = options.settings; setting != nullptr && *setting != nullptr; ++setting) {
+    const std::string_view words(*setting);
+    const size_t equals = words.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      return Status(Code::kInvalidArgument, text("setting '", words, "' is not of the form NAME=value"));
+    }
+    changes[std::string(words.substr(0, equals))] = words.substr(equals + 1);
+  }
+  if (options.rank >= 0) changes["HORO_RANK"] = std::to_string(options.rank);
+  if (options.size >= 0) changes["HORO_SIZE"] = std::to_string(options.size);
+  if (options.store != nullptr) changes["HORO_STORE"] = options.store;
+  if (options.job != nullptr) changes["HORO_JOB_ID"] = options.job;
+  if (options.key_file != nullptr) changes["HORO_KEY_FILE"] = options.key_file;
+  return Environment::of_process().with(changes);
+}
+
+Log::Sink sink_of(const horo_engine_options& options) {
+  if (options.log_sink == nullptr) return {};
+  return [sink = options.log_sink, context = options.log_context](LogLevel level, std::string_view line) {
+    sink(context, static_cast<int>(level), std::string(line).c_str());
+  };
+}
+
+}  // namespace
+
+Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<const net::Key> known, int generation) {
+  HORO_ASSIGN(Environment environment, environment_of(options));
+  HORO_ASSIGN(Config config, Config::read(kTables, environment));
+  HORO_ASSIGN(rendezvous::JobPlace place, rendezvous::find_place(config));
+  if (known == nullptr) {
+    HORO_ASSIGN(net::Key found, rendezvous::find_key(config));
+    known = std::make_shared<const net::Key>(std::move(found));
+  }
+  Joining joining{.log = std::make_unique<Log>(),
+                  .access = {},
+                  .key = known,
+                  .options = {.rank = place.rank,
+                              .size = place.size,
+                              .job = generation == 0 ? place.job : text(place.job, "~", generation),
+                              .key = known->is_none() ? nullptr : known,
+                              .store = nullptr,
+                              .config = config,
+                              .log_sink = sink_of(options)}};
+  if (place.size > 1) {
+    const Deadline deadline = Deadline::after(config.get(group::kTimeout));
+    HORO_ASSIGN(joining.access, rendezvous::open_store(place, joining.key, joining.log.get(), deadline));
+    joining.options.store = std::move(joining.access.store);
+  }
+  return joining;
+}
+
+}  // namespace horo::api
+
+const char* horo_knobs_help(void) {
+  static const std::string kHelp = horo::knobs_help(kTables);
+  return kHelp.c_str();
+}
+
+const char* horo_knobs_markdown(void) {
+  static const std::string kMarkdown = horo::knobs_markdown(kTables);
+  return kMarkdown.c_str();
+}

@@ -1,0 +1,27 @@
+// How a process joins a job: what its options and its environment say, its key, and the store where the ranks meet.
+#pragma once
+
+#include <memory>
+
+#include "horo/api/horo.h"
+#include "horo/base/log.h"
+#include "horo/base/status.h"
+#include "horo/group/engine.h"
+#include "horo/net/key.h"
+#include "horo/rendezvous/bootstrap.h"
+
+namespace horo::api {
+
+/// Must live until the engine has started.
+struct Joining {
+  std::unique_ptr<Log> log;
+  rendezvous::StoreAccess access;
+  std::shared_ptr<const net::Key> key;
+  group::EngineOptions options;
+};
+
+/// `known`: the key if this process has read it before, else null. `generation`: how often this process has joined the
+/// job before; the ranks meet under another name each time, since the store remembers who came.
+Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<const net::Key> known, int generation);
+
+}  // namespace horo::api

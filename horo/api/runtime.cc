@@ -1,0 +1,225 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "horo/api/handles.h"
+#include "horo/api/joining.h"
+#include "horo/base/text.h"
+
+namespace {
+
+using horo::Code;
+using horo::Deadline;
+using horo::Result;
+using horo::Status;
+using horo::api::is_absent;
+
+/// The library's threads do not exist in a forked child, and its locks may be held there for ever.
+Status check_process(int process, const char* function) {
+  if (process == getpid()) return {};
+  return {Code::kForked, horo::text(function, ": process ", getpid(), " was forked off rank's process ", process,
+                                    ", which alone can use its runtime")};
+}
+
+Status check(const horo_runtime* runtime, const char* function) {
+  if (runtime == nullptr) return {Code::kInvalidArgument, horo::text(function, ": the runtime is null")};
+  return check_process(runtime->process, function);
+}
+
+Status check(const horo_handle* handle, const char* function) {
+  if (handle == nullptr) return {Code::kInvalidArgument, horo::text(function, ": the handle is null")};
+  return check_process(handle->process, function);
+}
+
+Result<horo_runtime_options> complete(const horo_runtime_options* options) {
+  horo_runtime_options all = HORO_RUNTIME_OPTIONS_INIT;
+  if (options == nullptr) return all;
+  if (options->struct_size < sizeof(size_t)) {
+    return Status(Code::kInvalidArgument, "horo_runtime_start needs options made with HORO_RUNTIME_OPTIONS_INIT");
+  }
+  std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
+  if (all.set_count > 0 && (all.set_ranks == nullptr || all.set_sizes == nullptr)) {
+    return Status(Code::kInvalidArgument, "horo_runtime_start: set_ranks or set_sizes is null");
+  }
+  return all;
+}
+
+Result<horo_engine_options> complete(const horo_engine_options* options) {
+  horo_engine_options all = HORO_ENGINE_OPTIONS_INIT;
+  if (options == nullptr) return all;
+  if (options->struct_size < sizeof(size_t)) {
+    return Status(Code::kInvalidArgument, "horo_runtime_start needs options made with HORO_ENGINE_OPTIONS_INIT");
+  }
+  std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
+  return all;
+}
+
+Status start(const horo_runtime_options& options, horo_runtime& handle) {
+  HORO_ASSIGN(horo_engine_options engine, complete(options.engine));
+  const horo_runtime* before = options.predecessor;
+  handle.process = getpid();
+  handle.generation = before == nullptr ? 0 : before->generation + 1;
+  HORO_ASSIGN(horo::api::Joining joining,
+              horo::api::prepare(engine, before == nullptr ? nullptr : before->key, handle.generation));
+  handle.key = joining.key;
+  horo::engine::RuntimeOptions all{.engine = std::move(joining.options), .process_sets = {}};
+  for (size_t i = 0; i < options.set_count; ++i) {
+    all.process_sets.emplace_back(options.set_ranks[i], options.set_ranks[i] + options.set_sizes[i]);
+  }
+  HORO_ASSIGN(std::unique_ptr<horo::engine::Runtime> runtime, horo::engine::Runtime::start(std::move(all)));
+  handle.runtime = std::move(runtime);
+  return {};
+}
+
+/// One of this rank's numbers.
+template <class Get>
+int number(const horo_runtime* runtime, const char* function, Get get) {
+  return is_absent(runtime, function, "runtime") ? -1 : static_cast<int>(get(*runtime->runtime));
+}
+
+}  // namespace
+
+horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtime** runtime) {
+  return horo::api::guarded([&]() -> Status {
+    if (runtime == nullptr) return {Code::kInvalidArgument, "horo_runtime_start: no place for the runtime"};
+    HORO_ASSIGN(horo_runtime_options all, complete(options));
+    auto handle = std::make_unique<horo_runtime>();
+    HORO_TRY(start(all, *handle));
+    *runtime = handle.release();
+    return {};
+  });
+}
+
+void horo_runtime_shutdown(horo_runtime* runtime) {
+  if (is_absent(runtime, "horo_runtime_shutdown", "runtime") || runtime->process != getpid()) return;
+  runtime->runtime->shutdown();
+}
+
+void horo_runtime_destroy(horo_runtime* runtime) {
+  // In a forked child there are no threads to end, and nothing there may be touched.
+  if (runtime == nullptr || runtime->process != getpid()) return;
+  runtime->runtime->shutdown();
+  delete runtime;
+}
+
+int horo_runtime_rank(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_rank", [](auto& of) { return of.rank(); });
+}
+
+int horo_runtime_size(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_size", [](auto& of) { return of.size(); });
+}
+
+int horo_runtime_local_rank(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_local_rank", [](auto& of) { return of.position().local_rank; });
+}
+
+int horo_runtime_local_size(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_local_size", [](auto& of) { return of.position().local_size; });
+}
+
+int horo_runtime_cross_rank(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_cross_rank", [](auto& of) { return of.position().cross_rank; });
+}
+
+int horo_runtime_cross_size(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_cross_size", [](auto& of) { return of.position().cross_size; });
+}
+
+int horo_runtime_is_homogeneous(const horo_runtime* runtime) {
+  return number(runtime, "horo_runtime_is_homogeneous", [](auto& of) { return of.position().homogeneous; });
+}
+
+horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_join"));
+    if (handle == nullptr) return {Code::kInvalidArgument, "horo_runtime_join: no place for the handle"};
+    HORO_ASSIGN(horo::engine::Handle joining, runtime->runtime->join(set));
+    *handle = new horo_handle{runtime->runtime, runtime->process, set, std::move(joining)};
+    return {};
+  });
+}
+
+int horo_handle_done(const horo_handle* handle) {
+  if (is_absent(handle, "horo_handle_done", "handle")) return -1;
+  return handle->submission->done() ? 1 : 0;
+}
+
+horo_status* horo_handle_wait(horo_handle* handle, double timeout) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(handle, "horo_handle_wait"));
+    const Deadline deadline = timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout);
+    // In pieces: the runtime cannot be shut down by another thread while this one is inside.
+    constexpr double kPiece = 0.1;
+    while (true) {
+      const Status status =
+          handle->runtime->wait(handle->set, handle->submission, deadline.earlier(Deadline::after_seconds(kPiece)));
+      if (status.code() != Code::kTimeout || handle->submission->done() || deadline.expired()) return status;
+    }
+  });
+}
+
+int64_t horo_handle_answer(const horo_handle* handle) {
+  return is_absent(handle, "horo_handle_answer", "handle") ? -1 : handle->submission->answer();
+}
+
+horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_result* result) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(handle, "horo_handle_result"));
+    if (result == nullptr || result->struct_size < sizeof(size_t)) {
+      return {Code::kInvalidArgument, "horo_handle_result needs a result made with HORO_RESULT_INIT"};
+    }
+    const horo::engine::Submission& submission = *handle->submission;
+    if (index >= submission.size()) {
+      return {Code::kInvalidArgument, horo::text("horo_handle_result: tensor ", index, " of ", submission.size())};
+    }
+    if (!submission.done()) return {Code::kInvalidArgument, "horo_handle_result: the operation is still under way"};
+    HORO_TRY(submission.status());
+    const horo::engine::TensorResult& from = submission.result(index);
+    const horo_result all{result->struct_size,         from.memory,
+                          from.shape.data(),           from.shape.size(),
+                          from.received_splits.data(), from.received_splits.size()};
+    std::memcpy(result, &all, std::min(result->struct_size, sizeof all));
+    return {};
+  });
+}
+
+void horo_handle_destroy(horo_handle* handle) {
+  if (handle != nullptr && handle->process == getpid()) delete handle;
+}
+
+horo_status* horo_runtime_add_set(horo_runtime* runtime, const int* ranks, size_t count, int* set) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_add_set"));
+    if (set == nullptr) return {Code::kInvalidArgument, "horo_runtime_add_set: no place for the set's number"};
+    if (ranks == nullptr && count > 0) return {Code::kInvalidArgument, "horo_runtime_add_set: the ranks are null"};
+    HORO_ASSIGN(*set, runtime->runtime->add_set(std::vector<int>(ranks, ranks + count)));
+    return {};
+  });
+}
+
+horo_status* horo_runtime_remove_set(horo_runtime* runtime, int set) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_remove_set"));
+    return runtime->runtime->remove_set(set);
+  });
+}
+
+size_t horo_runtime_set_numbers(const horo_runtime* runtime, int* numbers, size_t capacity) {
+  if (is_absent(runtime, "horo_runtime_set_numbers", "runtime") || runtime->process != getpid()) return 0;
+  const std::vector<int> all = runtime->runtime->set_numbers();
+  if (numbers != nullptr) std::copy_n(all.begin(), std::min(capacity, all.size()), numbers);
+  return all.size();
+}
+
+horo_status* horo_runtime_set_ranks(const horo_runtime* runtime, int set, int* ranks, size_t capacity, size_t* count) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_set_ranks"));
+    if (count == nullptr) return {Code::kInvalidArgument, "horo_runtime_set_ranks: no place for the count"};
+    HORO_ASSIGN(std::vector<int> all, runtime->runtime->set_ranks(set));
+    if (ranks != nullptr) std::copy_n(all.begin(), std::min(capacity, all.size()), ranks);
+    *count = all.size();
+    return {};
+  });
+}
