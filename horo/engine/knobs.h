@@ -23,7 +23,7 @@ inline constexpr IntegerKnob kCacheCapacity{
      .fallback = "1024",
      .help = "Tensors that all ranks remember, so that a number announces them; 0: none.",
      .minimum = 0,
-     .maximum = 1 << 24}};
+     .maximum = 1 << 18}};
 inline constexpr BoolKnob kDisableGroupFusion{
     {.name = "HORO_DISABLE_GROUP_FUSION",
      .legacy = "HOROVOD_DISABLE_GROUP_FUSION",

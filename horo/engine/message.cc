@@ -6,7 +6,8 @@ namespace horo::engine {
 
 namespace {
 
-constexpr size_t kMost = 1 << 24;  ///< Elements of any list.
+constexpr size_t kMost = 1 << 24;             ///< Elements of any list.
+constexpr size_t kMostNumbers = kMostCached;  ///< They come in runs, so that few bytes could name very many.
 
 /// Runs of consecutive numbers: a step's gradients got theirs one after the other.
 void encode_numbers(net::Writer& writer, const std::vector<uint32_t>& numbers) {
@@ -31,7 +32,7 @@ std::vector<uint32_t> decode_numbers(net::Reader& reader) {
   uint64_t next = 1;
   for (size_t i = 0; i < runs; ++i) {
     const uint64_t first = reader.u32(), length = reader.u32();
-    if (first < next || length == 0 || first + length > UINT32_MAX || numbers.size() + length > kMost) {
+    if (first < next || length == 0 || first + length > UINT32_MAX || numbers.size() + length > kMostNumbers) {
       reader.fail("numbers that do not rise");
       return {};
     }

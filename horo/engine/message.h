@@ -80,6 +80,8 @@ struct Down {
   friend bool operator==(const Down&, const Down&) = default;
 };
 
+/// Units that a cache may know (HORO_CACHE_CAPACITY), and more than its surplus can be at any time.
+inline constexpr size_t kMostCached = 1 << 20;
 inline constexpr size_t kLongestMessage = 64 << 20;
 
 std::vector<std::byte> encode(const Up& up);
