@@ -371,10 +371,7 @@ TEST(FlagTable, EveryRowNamesATestThatExistsAndIsDocumented) {
       tests.insert(text(one.name(), ".", one.GetTestInfo(test)->name()));
     }
   }
-  // The compiler may have been given a path from the build folder, where this program lies.
-  const std::filesystem::path here =
-      std::filesystem::path(own_folder()) / std::filesystem::path(__FILE__).parent_path();
-  std::ifstream page(here / "../../docs/launcher.md");
+  std::ifstream page(HORO_LAUNCHER_PAGE);
   const std::string documented{std::istreambuf_iterator<char>(page), {}};
   std::set<std::string_view> names;
   for (const FlagRow& row : flag_table()) {
