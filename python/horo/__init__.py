@@ -49,6 +49,8 @@ from horo.operations import (
     join,
     reducescatter,
     reducescatter_async,
+    sparse_allreduce,
+    sparse_allreduce_async,
 )
 from horo.paths import include_dir, library_path
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -110,5 +112,7 @@ __all__ = [
     "remove_process_set",
     "shutdown",
     "size",
+    "sparse_allreduce",
+    "sparse_allreduce_async",
     "synchronize",
 ]

@@ -383,6 +383,42 @@ def grouped_reducescatter(
     return grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor).wait()
 
 
+def sparse_allreduce_async(
+    indices: Any,
+    values: Any,
+    name: str | None = None,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Rows `values` at `indices` of all ranks, one below the other; an index may come several times, its rows add up.
+    With Average, the default, the values are divided by the number of ranks. Gives (indices, values)."""
+    reduction = Average if op is None else op
+    if reduction not in (Average, Sum):
+        raise ValueError("a sparse allreduce has Average and Sum only")
+    where, what = as_input(indices), as_input(values)
+    if where.ndim != 1 or what.ndim == 0 or len(where) != len(what):
+        raise ValueError(f"a sparse allreduce needs one index per row, not {where.shape} for {what.shape}")
+    members = process_set.size() if reduction == Average else 1
+
+    def read(native: _horo.Handle) -> tuple[np.ndarray, np.ndarray]:
+        rows = result_array(native, 1, what.dtype)
+        if members > 1:
+            rows[...] = rows / members  # Integers are cut off, as everywhere.
+        return result_array(native, 0, where.dtype), rows
+
+    return _submit("allgather", [where, what], name, process_set, grouped=True, read=read)
+
+
+def sparse_allreduce(
+    indices: Any,
+    values: Any,
+    name: str | None = None,
+    op: int | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> tuple[np.ndarray, np.ndarray]:
+    return sparse_allreduce_async(indices, values, name, op, process_set).wait()
+
+
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Waits until all ranks of the set are here."""
     runtime = world.runtime

@@ -65,6 +65,12 @@ def every_operation() -> None:
     both = horo.grouped_reducescatter([grid, grid * 2])
     assert np.array_equal(both[0], share) and np.array_equal(both[1], share * 2)
 
+    where, what = horo.sparse_allreduce(np.arange(rank + 1), np.full((rank + 1, 2), size * 1.0))
+    assert list(where) == [index for r in range(size) for index in range(r + 1)]
+    assert what.shape == (len(where), 2) and (what == 1).all()
+    _, summed = horo.sparse_allreduce([rank], [rank + 1], op=horo.Sum)
+    assert list(summed) == list(range(1, size + 1))
+
     horo.barrier()
     horo.shutdown()
     assert not horo.is_initialized()
@@ -171,6 +177,10 @@ def bad_arguments() -> None:
     assert "scalar" in message_of(lambda: horo.allgather(np.float32(1)))
     assert "splits" in message_of(lambda: horo.alltoall(np.ones(4), splits=[1, -1]))
     assert "splits" in message_of(lambda: horo.alltoall(np.ones(4), splits=[]))
+    assert "scalar" in message_of(lambda: horo.reducescatter(np.float32(1)))
+    assert "adasum" in message_of(lambda: horo.reducescatter(np.ones(4), op=horo.Adasum))
+    assert "Average and Sum" in message_of(lambda: horo.sparse_allreduce([1], [1.0], op=horo.Max))
+    assert "one index per row" in message_of(lambda: horo.sparse_allreduce([1, 2], [1.0]))
     assert "no tensors" in message_of(lambda: horo.grouped_allreduce([]))
     horo.barrier()
 
