@@ -371,7 +371,7 @@ TEST(FlagTable, EveryRowNamesATestThatExistsAndIsDocumented) {
       tests.insert(text(one.name(), ".", one.GetTestInfo(test)->name()));
     }
   }
-  std::ifstream page(std::filesystem::path(__FILE__).parent_path() / "../../docs/launcher.md");
+  std::ifstream page(HORO_LAUNCHER_PAGE);
   const std::string documented{std::istreambuf_iterator<char>(page), {}};
   std::set<std::string_view> names;
   for (const FlagRow& row : flag_table()) {

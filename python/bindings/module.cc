@@ -1,5 +1,5 @@
 // The extension module horo._horo. Bindings hold no logic; one bind_<noun>.cc per noun joins in here.
-#include <nanobind/nanobind.h>
+#include "bindings.h"
 
 #include "horo/base/build.h"
 
@@ -24,5 +24,11 @@ nb::dict build_info() {
 
 NB_MODULE(_horo, module) {
   module.doc() = "The compiled part of horo.";
+  // Arrays and handles may outlive the interpreter's last look at this module, in a user's globals.
+  nb::set_leak_warnings(false);
+  horo::python::bind_error(module);
+  horo::python::bind_tensor(module);
+  horo::python::bind_handle(module);
+  horo::python::bind_runtime(module);
   module.def("build_info", &build_info, "What this build of horo was made with.");
 }

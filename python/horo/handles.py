@@ -1,0 +1,49 @@
+"""Operations under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from horo import _horo
+from horo.world import SLICE_SECONDS, world
+
+
+class Handle:
+    """An operation under way: give it to poll() and synchronize(). It holds its arrays until it is done."""
+
+    __slots__ = ("__weakref__", "_arrays", "_native", "_read", "_value")
+
+    def __init__(self, native: _horo.Handle, arrays: Any, read: Callable[[_horo.Handle], Any]) -> None:
+        self._native = native
+        self._arrays = arrays
+        self._read: Callable[[_horo.Handle], Any] | None = read
+        self._value: Any = None
+        world.hold(self)
+
+    def done(self) -> bool:
+        return self._native.done()
+
+    def wait(self) -> Any:
+        # In slices, so that Ctrl-C ends the waiting; the operation goes on, and the arrays stay.
+        try:
+            while not self._native.wait(SLICE_SECONDS):
+                pass
+        finally:
+            if self._native.done():
+                self._arrays = None
+                world.let_go(self)
+        read, self._read = self._read, None
+        if read is not None:
+            self._value = read(self._native)
+        return self._value
+
+
+def poll(handle: Handle) -> bool:
+    """Whether an operation is done: synchronize() returns at once then."""
+    return handle.done()
+
+
+def synchronize(handle: Handle) -> Any:
+    """Waits for an operation and returns its result. Raises HorovodInternalError when it failed."""
+    return handle.wait()

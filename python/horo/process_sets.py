@@ -1,0 +1,100 @@
+"""Ranks that run operations together, independently of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from horo.world import interruptibly, world
+
+
+class ProcessSet:
+    """Some ranks of the job. It has a number, `process_set_id`, from init() or add_process_set() on."""
+
+    process_set_id: int | None
+    ranks: list[int] | None
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        self.process_set_id = None
+        self.ranks = sorted(int(rank) for rank in ranks)
+
+    def wanted_ranks(self) -> list[int]:
+        if self.ranks is None:
+            raise ValueError("this process set was removed; make a new one")
+        return self.ranks
+
+    def number(self) -> int:
+        """For handing in operations."""
+        if self.process_set_id is None:
+            world.runtime  # noqa: B018  Without init() that is what is wrong.
+            raise ValueError(f"{self} is not known to horo; pass it to init() or to add_process_set()")
+        return self.process_set_id
+
+    def size(self) -> int:
+        return len(world.runtime.set_ranks(self.number()))
+
+    def rank(self) -> int:
+        """This rank's place in the set."""
+        ranks = world.runtime.set_ranks(self.number())
+        mine = world.runtime.rank()
+        if mine not in ranks:
+            raise ValueError(f"rank {mine} is not in {self}")
+        return ranks.index(mine)
+
+    def included(self) -> bool:
+        return world.runtime.rank() in world.runtime.set_ranks(self.number())
+
+    def __str__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+    __repr__ = __str__
+
+
+class _GlobalProcessSet(ProcessSet):
+    def __init__(self) -> None:
+        super().__init__([])
+        self.process_set_id = 0
+
+
+global_process_set = _GlobalProcessSet()
+_known: list[ProcessSet] = []
+
+
+def enter_static_sets(sets: Sequence[ProcessSet]) -> None:
+    global_process_set.ranks = list(range(world.runtime.size()))
+    for number, one in enumerate(sets, start=1):
+        one.process_set_id = number
+        _known.append(one)
+
+
+def leave_all_sets() -> None:
+    global_process_set.ranks = []
+    for one in _known:
+        one.process_set_id = None
+    _known.clear()
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Called by all ranks of the job, also those that are not in it, in the same order."""
+    added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    runtime = world.runtime
+    if added.process_set_id is not None:
+        raise ValueError(f"{added} was added before")
+    ranks = added.wanted_ranks()
+    added.process_set_id = interruptibly(lambda: runtime.add_set(ranks))
+    _known.append(added)
+    return added
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Called by all ranks of the job. False when there is no such set."""
+    runtime = world.runtime
+    number = process_set.process_set_id
+    if number is None:
+        return False
+    interruptibly(lambda: runtime.remove_set(number))
+    world.forget_names(number)
+    process_set.process_set_id = None
+    process_set.ranks = None
+    if process_set in _known:
+        _known.remove(process_set)
+    return True

@@ -1,0 +1,128 @@
+"""This process's place in its job: the one runtime that the functions of this package use."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from horo._horo import Runtime
+from horo.exceptions import HorovodInternalError, InitializationError
+
+if TYPE_CHECKING:
+    from horo.handles import Handle
+
+_Value = TypeVar("_Value")
+
+# How long a wait lasts at most until Python looks for signals.
+SLICE_SECONDS = 0.1
+
+
+def interruptibly(call: Callable[[], _Value]) -> _Value:
+    """Runs a call that waits for other ranks so that Ctrl-C ends the waiting. The call itself goes on then."""
+    outcome: list[_Value] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="horo-call", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(SLICE_SECONDS)
+    if failure:
+        # Else the exception holds this frame, and the frame the exception.
+        error = failure.pop()
+        try:
+            raise error
+        finally:
+            del error
+    return outcome[0]
+
+
+class World:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runtime: Runtime | None = None
+        # Shut down, but it knows the job's key and how often the job was joined.
+        self._before: Runtime | None = None
+        self._exit_hook = False
+        self._counters: dict[tuple[int, str], int] = {}
+        # What is under way holds its arrays, even if nobody holds the handle.
+        self._under_way: dict[int, Handle] = {}
+        self._holding = threading.Lock()
+
+    @property
+    def initialized(self) -> bool:
+        return self._runtime is not None
+
+    @property
+    def runtime(self) -> Runtime:
+        runtime = self._runtime
+        if runtime is None:
+            raise ValueError("Horovod has not been initialized; use hvd.init().")
+        return runtime
+
+    def start(self, process_sets: Sequence[Sequence[int]]) -> bool:
+        """False when it was started before."""
+        with self._lock:
+            if self._runtime is not None:
+                return False
+            sets = [list(ranks) for ranks in process_sets]
+            try:
+                runtime = interruptibly(lambda: Runtime(sets, self._before))
+            except HorovodInternalError as error:
+                message = f"Horovod initialization failed: {error}"
+                raise InitializationError(message, error.code, error.lost_ranks) from None
+            self._counters.clear()
+            self._runtime = runtime
+            if not self._exit_hook:
+                atexit.register(self.shutdown)
+                self._exit_hook = True
+            return True
+
+    def shutdown(self) -> None:
+        with self._lock:
+            runtime, self._runtime = self._runtime, None
+            if runtime is None:
+                return
+            runtime.shutdown()
+            self._before = runtime
+            with self._holding:
+                self._under_way.clear()
+
+    def name(self, operation: str, name: str | None, process_set: int) -> str:
+        """Unnamed operations are counted: the n-th of a kind is the same operation on all ranks."""
+        if name is not None:
+            return f"{operation}.{name}"
+        key = (process_set, operation)
+        with self._lock:
+            count = self._counters.get(key, 0)
+            self._counters[key] = count + 1
+        return f"{operation}.noname.{count}"
+
+    def forget_names(self, process_set: int) -> None:
+        """When all ranks are at the same point, however many operations each has run until then."""
+        with self._lock:
+            for key in [key for key in self._counters if key[0] == process_set]:
+                del self._counters[key]
+
+    def hold(self, handle: Handle) -> None:
+        with self._holding:
+            self._under_way[id(handle)] = handle
+            # Who polls and never synchronizes must not fill the memory: each new one clears up to two that are done.
+            for oldest in list(itertools.islice(self._under_way.values(), 2)):
+                if oldest.done():
+                    del self._under_way[id(oldest)]
+
+    def let_go(self, handle: Handle) -> None:
+        with self._holding:
+            self._under_way.pop(id(handle), None)
+
+
+world = World()
