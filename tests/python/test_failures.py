@@ -300,3 +300,25 @@ def alone() -> None:
 
 def test_a_job_that_does_not_come_together_is_a_value_error() -> None:
     assert "refused" in jobs.run(1, alone, HORO_SIZE="2", HORO_TIMEOUT="1s")[0]
+
+
+def interrupted_start() -> None:
+    try:
+        print("starting")
+        horo.init()
+    except KeyboardInterrupt:
+        assert not horo.is_initialized()
+        print("interrupted")
+
+
+def test_ctrl_c_ends_the_waiting_for_ranks_that_do_not_come() -> None:
+    job = jobs.start(1, interrupted_start, HORO_SIZE="2", HORO_TIMEOUT="30s")
+    begin = time.monotonic()
+    try:
+        assert job.line(0) == "starting"
+        job.ranks[0].send_signal(signal.SIGINT)
+        assert job.line(0) == "interrupted"
+    finally:
+        codes = job.wait()
+    assert codes == [0], job.outputs
+    assert time.monotonic() - begin < 15
