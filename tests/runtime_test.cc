@@ -436,6 +436,26 @@ TEST(Runtime, StartsAndEndsAgainAndAgainInOneProcess) {
   expect_zero(**job);
 }
 
+TEST(Runtime, ShutdownEndsThreadsThatWait) {
+  auto job = start({.ranks = 2}, [](Runtime& runtime) {
+    std::vector<float> values(4, 1.0F);
+    if (runtime.rank() == 1) return leave_together(runtime);
+    REQUIRE(leave_together(runtime) == 0);
+    Status first, second;
+    std::thread driver([&] { first = allreduce(runtime, "never", values); });
+    std::vector<float> others(4, 1.0F);
+    std::thread waiter([&] { second = allreduce(runtime, "neither", others); });
+    runtime.shutdown();
+    driver.join();
+    waiter.join();
+    REQUIRE(first.code() == Code::kStopped || first.code() == Code::kPeerLost);
+    REQUIRE(second.code() == Code::kStopped || second.code() == Code::kPeerLost);
+    return 0;
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
 TEST(Runtime, PrintsTheLatencyOfASmallCachedAllreduce) {
   auto job = start({.ranks = 2}, [](Runtime& runtime) {
     std::vector<double> times;

@@ -299,10 +299,13 @@ void Runtime::shutdown() {
   }
   if (!engine_) return;
   loop_ = Thread();
-  std::lock_guard role(role_);
   for (auto& [number, known] : sets) {
-    if (known.set) known.set->close(stopped());
+    if (!known.set) continue;
+    known.set->close(stopped());
+    known.set->group().stop(stopped(), group::Group::Leaving::kWholeRank);
   }
+  engine_->bell().ring();  // A caller that drives finds its submission done, and leaves.
+  std::lock_guard role(role_);
   engine_->shutdown();
   std::lock_guard lock(mutex_);
   sets_.clear();

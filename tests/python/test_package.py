@@ -12,8 +12,6 @@ import sysconfig
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-
 import horo
 from horo import _horo
 
@@ -77,11 +75,17 @@ def test_public_headers_are_in_the_package() -> None:
     assert installed == declared
 
 
-@pytest.mark.skipif(not (ROOT / "cli" / "main.cc").exists(), reason="this tree has no program yet")
 def test_the_program_is_on_the_path_of_the_environment() -> None:
     program = shutil.which("horo", path=sysconfig.get_path("scripts"))
     assert program is not None
     assert horo.__version__ in run(program, "--version")
+
+
+def test_horovodrun_runs_ranks() -> None:
+    program = shutil.which("horovodrun", path=sysconfig.get_path("scripts"))
+    assert program is not None
+    lines = run(program, "-np", "2", "sh", "-c", "echo rank $HOROVOD_RANK").splitlines()
+    assert sorted(line.split("rank ")[-1] for line in lines if "rank " in line) == ["0", "1"]
 
 
 def test_importing_horo_imports_no_framework() -> None:
