@@ -312,7 +312,9 @@ TEST(Post, AMemberThatEndsTheGroupOrTheJobIsNamed) {
 
 TEST(Post, AGroupThatIsGivenUpIsOverForAllMembersWithTheReason) {
   for (const Way& way : ways(3)) {
-    auto job = Job::start(way.options, [](Engine& engine) {
+    Hold hold;
+    auto job = Job::start(way.options, [&](Engine& engine) {
+      hold.take_part();
       const auto& world = engine.world_handle();
       if (engine.rank() == 2) world->give_up(Status(Code::kCorrupt, "a bad egg"));
       const Deadline deadline = Deadline::after_seconds(20);
@@ -320,11 +322,14 @@ TEST(Post, AGroupThatIsGivenUpIsOverForAllMembersWithTheReason) {
       for (uint32_t seen = engine.bell().look(); !(why = world->over()); seen = engine.bell().look()) {
         if (!engine.bell().wait(seen, deadline, false)) return 3;
       }
-      tell(why->to_string());
+      tell(why->to_string() + "\n");
+      hold.wait();  // Who leaves before the others have heard is missed itself.
       if (why->code() != Code::kCorrupt || why->message().find("a bad egg") == std::string::npos) return 4;
       return world->run({}, nullptr, nullptr, deadline).code() == Code::kCorrupt ? 0 : 5;
     });
     ASSERT_TRUE(job.ok()) << job.status();
+    for (int rank : {0, 1, 2}) ASSERT_TRUE((*job)->next_line(rank, Deadline::after_seconds(30)).ok()) << rank;
+    hold.let_go();
     expect_all_zero(**job, way.name);
   }
 }

@@ -16,8 +16,8 @@ namespace horo::group {
 
 /// A count of rings, in the control region of a rank that shares memory, where its peers on the host ring it too.
 ///
-/// Ringers add to `count` and look at `sleepers` and `driven`, which only threads of the owner write. So a ringer that is
-/// killed between the two leaves nothing behind that could keep the next ringer from waking the owner, and the owner
+/// Ringers add to `count` and look at `sleepers` and `driven`, which only threads of the owner write. So a ringer that
+/// is killed between the two leaves nothing behind that could keep the next ringer from waking the owner, and the owner
 /// rings its own bell when it learns that a rank is gone. Whatever a peer writes here costs the owner a look at its
 /// rings.
 struct alignas(transport::kCacheLine) BellWord {
@@ -56,7 +56,8 @@ class Bell {
   bool wait(uint32_t seen, Deadline deadline, bool may_spin);
 
   /// A caller's thread does the work of the one that sleeps here, which stays asleep meanwhile. One at a time; from
-  /// begin to end it waits with may_spin. `seen` is what it last looked at: what rang since then is left to the sleeper.
+  /// begin to end it waits with may_spin. `seen` is what it last looked at: what rang since then is left to the
+  /// sleeper.
   void begin_driving();
   void end_driving(uint32_t seen);
 

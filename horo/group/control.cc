@@ -282,9 +282,10 @@ void Control::on_message(Link& link, const net::Message& message) {
       auto group = groups_.find(header.group);
       auto abandon = decode_abandon_group(message.payload);
       if (!abandon.ok()) return log_.error("rank ", link.rank, " sent ", abandon.status());
-      if (group == groups_.end()) return;
-      return group->second->abandoned(
-          Status(abandon->code, text("rank ", link.rank, " gave up the group: ", abandon->why)));
+      Status why(abandon->code, text("rank ", link.rank, " gave up the group: ", abandon->why));
+      if (group != groups_.end()) return group->second->abandoned(why);
+      if (!retired_.contains(header.group) && given_up_.size() < kMostGivenUp) given_up_.emplace(header.group, why);
+      return;
     }
     case ControlType::kServe: {
       auto group = groups_.find(header.group);

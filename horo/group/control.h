@@ -129,6 +129,7 @@ class Control : public GroupHost {
   void on_join(int from, JoinGroup wish);
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
+  void tell_what_happened(Group& group);
   void release_groups();
   void release_more(uint64_t group);
   void on_letters(int rank, const net::Message& message);
@@ -159,6 +160,9 @@ class Control : public GroupHost {
   };
   std::map<uint64_t, Retired> retired_;         ///< Groups that ended here.
   std::map<uint64_t, std::set<int>> departed_;  ///< Who has ended which group.
+  /// Groups that a member gave up before this rank had them ready.
+  std::map<uint64_t, Status> given_up_;
+  static constexpr size_t kMostGivenUp = 256;
   std::vector<Serving> serving_;
   std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> partly_served_;
 

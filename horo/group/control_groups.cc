@@ -140,9 +140,22 @@ void Control::add_group(const std::shared_ptr<Group>& group) {
   post([&] {
     groups_[group->id()] = group;
     step(rendezvous::input::Opened{group->id(), group->ranks()});
+    tell_what_happened(*group);
     done.set_value();
   });
   done.get_future().wait();
+}
+
+// Others may have had the group ready before this rank, and ended or given it up by now.
+void Control::tell_what_happened(Group& group) {
+  if (auto found = departed_.find(group.id()); found != departed_.end()) {
+    for (int rank : found->second) group.member_left(rank);
+  }
+  if (auto found = given_up_.find(group.id()); found != given_up_.end()) {
+    group.abandoned(found->second);
+    given_up_.erase(found);
+  }
+  if (auto why = fenced()) group.abandoned(Status(Code::kEvicted, *why));
 }
 
 void Control::remove_group(const Group& group, std::function<void()> release) {

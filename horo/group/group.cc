@@ -305,10 +305,13 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
 }
 
 void Group::decide(const rendezvous::output::Decide& decision) {
-  std::lock_guard lock(mutex_);
-  decision_ = decision;
-  settle_when_complete();
-  changed_.notify_all();
+  {
+    std::lock_guard lock(mutex_);
+    decision_ = decision;
+    settle_when_complete();
+    changed_.notify_all();
+  }
+  note_over();  // Known already, unless the loss came before the group did.
 }
 
 void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {
