@@ -147,7 +147,10 @@ void Mesh::revoke() {
 
 /// Forgets what is posted, and tells those who must know.
 Status Mesh::failed(Status status) {
-  const bool tell = (status.code() == Code::kMismatch || status.code() == Code::kCorrupt) && !common_.refused_by_peer;
+  // A rank that refuses has only just posted its word, and forgets it here: it tells everybody in any case.
+  const bool refuses = common_.signature.kind == Kind::kRefused;
+  const bool tell =
+      (status.code() == Code::kMismatch || status.code() == Code::kCorrupt) && (refuses || !common_.refused_by_peer);
   for (auto& link : links_) {
     if (link == nullptr) continue;
     link->abandon();
