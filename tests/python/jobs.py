@@ -18,6 +18,7 @@ PRELUDE = """
 import os, signal, sys, threading
 import numpy as np
 import horo
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what it runs in the background.
 """
 LIMIT_SECONDS = 60
 
