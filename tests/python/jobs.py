@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 PRELUDE = """
-import os, signal, sys, threading
+import contextlib, os, signal, sys, threading
 import numpy as np
 import horo
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what it runs in the background.

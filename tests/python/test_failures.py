@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -212,7 +213,8 @@ def test_a_rank_can_exit_with_work_in_flight() -> None:
 def raise_with_work() -> None:
     horo.init()
     horo.barrier()
-    horo.allreduce_async(np.ones(100_000), name=f"never{horo.rank()}")
+    with contextlib.suppress(horo.HorovodInternalError):  # The other may have ended before.
+        horo.allreduce_async(np.ones(100_000), name=f"never{horo.rank()}")
     if horo.rank() == 0:
         os._exit(4)
     raise ValueError("unhandled")
