@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "tests/job.h"
+#include "tests/workload.h"
 
 #include "horo/base/text.h"
 
@@ -21,14 +22,6 @@ constexpr int kLeaver = 2;
 enum class Way : uint8_t { kUnderscoreExit, kExit, kExitOfAThread, kReturn, kShutdown };
 constexpr Way kWays[] = {Way::kUnderscoreExit, Way::kExit, Way::kExitOfAThread, Way::kReturn, Way::kShutdown};
 const char* const kWayNames[] = {"_exit", "exit", "exit of another thread", "return", "shutdown"};
-
-Operation sum_of(uint64_t count) {
-  Operation operation;
-  operation.kind = Kind::kAllreduce;
-  operation.dtype = DType::kU64;
-  operation.count = count;
-  return operation;
-}
 
 /// Outlives the body, as memory of a program that is about to end does.
 std::vector<uint64_t>& buffer() {

@@ -219,20 +219,30 @@ TEST(Garbage, TwoHundredConnectionsASecondCostARankLessThanTwoPercentOfACore) {
   // The doors of rank 0: tcp and Unix.
   const std::vector<net::Address> doors(target.doors.begin(), target.doors.begin() + 2);
   for (uint64_t i = 0; i < 200; ++i) EXPECT_TRUE(throw_at(doors[i % 2], liar.next()));  // Fills what fills once.
-  const Use before = use_of(target.job->pid(0));
+  // Noise of the machine (other tenants, a hypervisor) only adds to a cost, so the cheapest of several stretches is the
+  // rank's own.
+  constexpr uint64_t kStretch = 200;
+  std::vector<double> stretches_us;
+  Use before = use_of(target.job->pid(0));
   const Time began = Clock::now();
   for (uint64_t i = 0; i < connections; ++i) {
     EXPECT_TRUE(throw_at(doors[i % 2], liar.next()));
     const Time due = began + milliseconds(5) * (i + 1);
     target.hold.wait(Deadline(due));  // Nobody lets go: this is the pace.
+    if ((i + 1) % kStretch != 0) continue;
+    const Use after = use_of(target.job->pid(0));
+    stretches_us.push_back((after.cpu_ms - before.cpu_ms) * 1e3 / static_cast<double>(kStretch));
+    before = after;
   }
+  ASSERT_FALSE(stretches_us.empty()) << "HORO_TEST_CONNECTIONS must be " << kStretch << " at least";
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
-  const double each_us = (use_of(target.job->pid(0)).cpu_ms - before.cpu_ms) * 1e3 / static_cast<double>(connections);
+  std::sort(stretches_us.begin(), stretches_us.end());
+  const double each_us = stretches_us.front();
   const double share = each_us * 1e-6 * kPerSecond;
-  std::printf("  %.0f us of CPU for each of %llu strangers, %.0f/s: at 200/s %.2f %% of a core\n", each_us,
-              static_cast<unsigned long long>(connections), static_cast<double>(connections) / seconds, share * 100);
-  // 2 % is the aim. Cycles cost more time on a machine that others use too: only a large miss is an error in make test.
-  EXPECT_LE(share, long_tests() ? 0.02 : 0.10);
+  std::printf("  %.0f us of CPU for each of %llu strangers (at most %.0f), %.0f/s: at 200/s %.2f %% of a core\n",
+              each_us, static_cast<unsigned long long>(connections), stretches_us.back(),
+              static_cast<double>(connections) / seconds, share * 100);
+  EXPECT_LE(share, 0.02);
   expect_unharmed(target);
 }
 

@@ -47,14 +47,6 @@ void expect_all_zero(Job& job) {
 
 std::byte* bytes_of(std::vector<uint64_t>& values) { return reinterpret_cast<std::byte*>(values.data()); }
 
-Operation sum_of(uint64_t count) {
-  Operation operation;
-  operation.kind = Kind::kAllreduce;
-  operation.dtype = DType::kU64;
-  operation.count = count;
-  return operation;
-}
-
 /// Which algorithm `operation` is to run with in a group of `hosts`.
 std::string_view expected_algorithm(const std::string& hosts, const Operation& operation) {
   const bool runs = std::is_sorted(hosts.begin(), hosts.end());

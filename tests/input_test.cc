@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "tests/job.h"
+#include "tests/workload.h"
 
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
@@ -24,21 +25,8 @@ namespace {
 using collective::Kind;
 using collective::Operation;
 
-Operation sum_of(uint64_t count, DType dtype = DType::kU64) {
-  Operation operation;
-  operation.kind = Kind::kAllreduce;
-  operation.dtype = dtype;
-  operation.count = count;
-  return operation;
-}
-
 /// Whether a sum over the group is right.
-bool works(group::Group& group, uint64_t count = 1000) {
-  std::vector<uint64_t> values(count, 1);
-  auto* bytes = reinterpret_cast<std::byte*>(values.data());
-  return group.run(sum_of(count), bytes, bytes, Deadline::after_seconds(10)).ok() &&
-         values == std::vector<uint64_t>(count, static_cast<uint64_t>(group.size()));
-}
+bool works(group::Group& group, uint64_t count = 1000) { return sum_works(group, count); }
 
 void expect_all_zero(Job& job) {
   auto codes = job.wait(Deadline::after_seconds(60));

@@ -40,17 +40,6 @@ std::set<std::string> shared_memory_files() {
   return names;
 }
 
-bool sum_works(group::Group& group, uint64_t count) {
-  Operation operation;
-  operation.kind = Kind::kAllreduce;
-  operation.dtype = DType::kU64;
-  operation.count = count;
-  std::vector<uint64_t> values(count, 1);
-  auto* bytes = reinterpret_cast<std::byte*>(values.data());
-  return group.run(operation, bytes, bytes, Deadline::after_seconds(20)).ok() &&
-         values == std::vector<uint64_t>(count, static_cast<uint64_t>(group.size()));
-}
-
 /// The least that was in use after any of `turns` turns: a thread that ends just now still holds something.
 struct Floor {
   size_t heap = SIZE_MAX;

@@ -11,6 +11,8 @@
 #include <cstdlib>
 
 #include "tests/job.h"
+#include "tests/two_hosts.h"
+#include "tests/workload.h"
 
 #include "horo/base/text.h"
 
@@ -19,51 +21,6 @@ namespace {
 
 using collective::Kind;
 using collective::Operation;
-
-bool run(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
-
-/// Two namespaces joined by a cable: 10.77.0.1 and 10.77.0.2, under names of this test's own.
-class TwoHosts {
- public:
-  TwoHosts() {
-    const std::string id = std::to_string(getpid());
-    for (int host = 0; host < 2; ++host) names_[host] = text("horo-", id, host == 0 ? "a" : "b");
-    made_ = run("ip netns add " + names_[0]) && run("ip netns add " + names_[1]) &&
-            run(text("ip link add v0 netns ", names_[0], " type veth peer name v0 netns ", names_[1]));
-    for (int host = 0; made_ && host < 2; ++host) {
-      const std::string in = text("ip -n ", names_[host], " ");
-      made_ = run(text(in, "addr add 10.77.0.", host + 1, "/24 dev v0")) && run(in + "link set v0 up") &&
-              run(in + "link set lo up");
-    }
-  }
-  ~TwoHosts() {
-    for (const std::string& name : names_) run("ip netns del " + name);
-  }
-  bool made() const { return made_; }
-  void cut() const { EXPECT_TRUE(run(text("ip -n ", names_[0], " link set v0 down"))); }
-  /// Moves the calling process to a host.
-  bool enter(int host) const {
-    const int fd = open(text("/run/netns/", names_[host]).c_str(), O_RDONLY | O_CLOEXEC);
-    const bool entered = fd >= 0 && setns(fd, CLONE_NEWNET) == 0;
-    if (fd >= 0) close(fd);
-    return entered;
-  }
-
- private:
-  std::string names_[2];
-  bool made_ = false;
-};
-
-bool sum_works(group::Group& group, uint64_t count) {
-  Operation operation;
-  operation.kind = Kind::kAllreduce;
-  operation.dtype = DType::kU64;
-  operation.count = count;
-  std::vector<uint64_t> values(count, 1);
-  auto* bytes = reinterpret_cast<std::byte*>(values.data());
-  return group.run(operation, bytes, bytes, Deadline::after_seconds(20)).ok() &&
-         values == std::vector<uint64_t>(count, static_cast<uint64_t>(group.size()));
-}
 
 /// Ranks 0, 1 on one host, 2, 3 on the other; the store on the first.
 JobOptions on_two_hosts(const TwoHosts& hosts) {
@@ -117,7 +74,7 @@ TEST(Namespaces, ALinkThatGoesDownIsNoticedAndNobodyHangs) {
   ASSERT_TRUE(job.ok()) << job.status();
   for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE((*job)->next_line(rank, Deadline::after_seconds(20)).ok());
   const Time cut = Clock::now();
-  hosts.cut();
+  ASSERT_TRUE(hosts.cut());
   auto codes = (*job)->wait(Deadline::after_seconds(30));
   ASSERT_TRUE(codes.ok()) << codes.status();
   std::printf("  everybody has ended %.1f s after the link went down\n",

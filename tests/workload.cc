@@ -40,6 +40,21 @@ uint64_t test_count(const char* variable, uint64_t quick, uint64_t thorough) {
   return test_count(variable, long_tests() ? thorough : quick);
 }
 
+collective::Operation sum_of(uint64_t count, DType dtype) {
+  collective::Operation operation;
+  operation.kind = collective::Kind::kAllreduce;
+  operation.dtype = dtype;
+  operation.count = count;
+  return operation;
+}
+
+bool sum_works(group::Group& group, uint64_t count) {
+  std::vector<uint64_t> values(count, 1);
+  auto* bytes = reinterpret_cast<std::byte*>(values.data());
+  return group.run(sum_of(count), bytes, bytes, Deadline::after_seconds(20)).ok() &&
+         values == std::vector<uint64_t>(count, static_cast<uint64_t>(group.size()));
+}
+
 bool long_tests() { return std::getenv("LONG_TESTS") != nullptr; }
 
 std::string percentiles_text(std::vector<double> milliseconds) {

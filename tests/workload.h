@@ -21,6 +21,11 @@ uint64_t test_count(const char* variable, uint64_t quick, uint64_t thorough);
 /// Whether LONG_TESTS is set: what takes minutes or gigabytes runs only then.
 bool long_tests();
 
+/// An allreduce with sum.
+collective::Operation sum_of(uint64_t count, DType dtype = DType::kU64);
+/// Whether a sum of ones over the group comes out right, within 20 s.
+bool sum_works(group::Group& group, uint64_t count);
+
 /// "p50 1.0 ms, p90 ..., p99 ..., max ..."; empty without values.
 std::string percentiles_text(std::vector<double> milliseconds);
 

@@ -114,8 +114,8 @@ Status Runner::adasum(Pieces& pieces) {
   }
   const kernel::DefaultFloatMode mode;
   const std::vector<uint64_t> slices = shares(total, carrier_.size());
-  HORO_ASSIGN(std::span<std::byte> whole, scratch_.get(0, total * element));
-  HORO_ASSIGN(std::span<std::byte> mine, scratch_.get(1, slices[self] * element * members));
+  HORO_ASSIGN(std::span<std::byte> whole, room(0, total * element));
+  HORO_ASSIGN(std::span<std::byte> mine, room(1, slices[self] * element * members));
   std::byte* to = whole.data();
   for (const Piece& piece : pieces) {
     const uint64_t count = piece.tensor->count();

@@ -174,9 +174,12 @@ std::vector<Stalled> Merge::older_than(Time limit) const {
   return list;
 }
 
-Time Merge::oldest() const {
-  Time oldest = Time::max();
-  for (const auto& [key, entry] : entries_) oldest = std::min(oldest, entry.named);
+Merge::Oldest Merge::oldest() const {
+  Oldest oldest;
+  for (const auto& [key, entry] : entries_) {
+    oldest.since = std::min(oldest.since, entry.since);
+    oldest.named = std::min(oldest.named, entry.named);
+  }
   return oldest;
 }
 

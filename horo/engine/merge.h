@@ -48,8 +48,13 @@ class Merge {
   std::vector<std::pair<Stalled, Time>> take_stalled(Time limit, Time now);
   /// Those waited for since before `limit`.
   std::vector<Stalled> older_than(Time limit) const;
-  /// When the oldest was named last, or came; Time::max() for nothing.
-  Time oldest() const;
+  /// Something below was named and is to be passed on.
+  bool has_stalled() const { return !to_name_.empty(); }
+  /// When the oldest came; and, of all, when one was named last or came. Time::max() for nothing.
+  struct Oldest {
+    Time since = Time::max(), named = Time::max();
+  };
+  Oldest oldest() const;
   /// Children that something is waited for from.
   std::set<int> awaited() const;
   bool busy(const std::string& key) const { return entries_.contains(key); }

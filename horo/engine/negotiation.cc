@@ -115,21 +115,47 @@ bool Negotiation::anybody_waits() const {
 }
 
 std::vector<Output> Negotiation::step(Time now) {
+  const bool due = stalls_due(now);
   if (is_root()) {
-    lead(now);
+    lead(now, due);
   } else {
     Up up;
-    gather(up, now);
+    gather(up);
+    if (due) report_stalls(up, now);
     up.waiting = anybody_waits();
     if (!up.empty() || (up.waiting && !told_waiting_)) {
       told_waiting_ = up.waiting;
       outputs_.emplace_back(output::Send{tree_.parent, encode(up)});
     }
   }
+  if (due) stall_check_ = next_stall_check();
   return std::exchange(outputs_, {});
 }
 
-void Negotiation::gather(Up& up, Time now) {
+bool Negotiation::stalls_due(Time now) {
+  if (merge_.size() == 0) {
+    stall_check_.reset();
+    return merge_.has_stalled();
+  }
+  if (!stall_check_) {
+    Time check = Time::max();
+    if (options_.stall_warning > Duration::zero()) check = std::min(check, now + options_.stall_warning);
+    if (may_abort()) check = std::min(check, now + options_.stall_abort);
+    if (check != Time::max()) stall_check_ = check;
+  }
+  return merge_.has_stalled() || (stall_check_ && now >= *stall_check_);
+}
+
+std::optional<Time> Negotiation::next_stall_check() const {
+  const Merge::Oldest oldest = merge_.oldest();
+  if (oldest.since == Time::max()) return std::nullopt;
+  Time next = Time::max();
+  if (options_.stall_warning > Duration::zero()) next = std::min(next, oldest.named + options_.stall_warning);
+  if (may_abort()) next = std::min(next, oldest.since + options_.stall_abort);
+  return next == Time::max() ? std::nullopt : std::optional(next);
+}
+
+void Negotiation::gather(Up& up) {
   for (Merge::Complete& complete : merge_.take_complete()) {
     if (complete.id == 0) {
       up.arrived.push_back(std::move(complete.arrived));
@@ -140,7 +166,6 @@ void Negotiation::gather(Up& up, Time now) {
   std::sort(up.known.begin(), up.known.end());
   std::sort(up.partial.begin(), up.partial.end());
   up.joined = std::exchange(newly_joined_, {});
-  report_stalls(up, now);
 }
 
 void Negotiation::report_stalls(Up& up, Time now) {
@@ -154,7 +179,7 @@ void Negotiation::report_stalls(Up& up, Time now) {
   }
 }
 
-void Negotiation::lead(Time now) {
+void Negotiation::lead(Time now, bool stalls) {
   Down down;
   for (Merge::Complete& complete : merge_.take_complete()) {
     coordinator_.complete(std::move(complete), merge_.joined(), now);
@@ -163,26 +188,26 @@ void Negotiation::lead(Time now) {
   const bool all_joined = merge_.joined().size() == options_.coordinator.ranks.size();
   down = coordinator_.close(anybody_waits() || all_joined, merge_, now);
   if (all_joined) down.all_joined = std::exchange(last_joined_, std::nullopt);
-  Up unused;
-  report_stalls(unused, now);
-  if (options_.stall_abort > Duration::zero()) {
-    for (const Stalled& stalled : merge_.older_than(now - options_.stall_abort)) {
-      const output::Stall stall{stalled.key, stalled.missing, options_.stall_abort};
-      down.abort = stall_text(stall, options_.coordinator.ranks) + "; giving up, as HORO_STALL_ABORT asks";
-    }
+  if (stalls) {
+    Up unused;
+    report_stalls(unused, now);
+    abort_when_stalled(down, now);
   }
   if (!down.empty()) on_down(std::move(down), now);
 }
 
-Deadline Negotiation::next() const {
-  Deadline next = is_root() ? coordinator_.next() : Deadline::never();
-  const Time oldest = merge_.oldest();
-  if (oldest == Time::max()) return next;
-  if (options_.stall_warning > Duration::zero()) next = next.earlier(Deadline(oldest + options_.stall_warning));
-  if (is_root() && options_.stall_abort > Duration::zero()) {
-    next = next.earlier(Deadline(oldest + options_.stall_abort));
+void Negotiation::abort_when_stalled(Down& down, Time now) {
+  if (!may_abort()) return;
+  for (const Stalled& stalled : merge_.older_than(now - options_.stall_abort)) {
+    const output::Stall stall{stalled.key, stalled.missing, options_.stall_abort};
+    aborted_ = true;
+    down.abort = stall_text(stall, options_.coordinator.ranks) + "; giving up, as HORO_STALL_ABORT asks";
   }
-  return next;
+}
+
+Deadline Negotiation::next() const {
+  const Deadline next = is_root() ? coordinator_.next() : Deadline::never();
+  return stall_check_ && merge_.size() > 0 ? next.earlier(Deadline(*stall_check_)) : next;
 }
 
 std::set<int> Negotiation::awaited(bool unanswered) const {

@@ -98,9 +98,15 @@ class Negotiation {
   void on_up(size_t child, const Up& up, Time now);
   void on_down(Down down, Time now);
   void announce_in_full(const Unit& unit, Time now);
-  void gather(Up& up, Time now);
-  void lead(Time now);
+  void gather(Up& up);
+  void lead(Time now, bool stalls);
   void report_stalls(Up& up, Time now);
+  void abort_when_stalled(Down& down, Time now);
+  /// Whether anything may have stalled: looking at every unit is for then only.
+  bool stalls_due(Time now);
+  std::optional<Time> next_stall_check() const;
+  /// The coordinator gives up, once and for everybody.
+  bool may_abort() const { return is_root() && !aborted_ && options_.stall_abort > Duration::zero(); }
   bool anybody_waits() const;
   void send_down(const Down& down);
 
@@ -111,6 +117,8 @@ class Negotiation {
   Coordinator coordinator_;
   bool waiting_ = false;
   bool told_waiting_ = false;
+  bool aborted_ = false;
+  std::optional<Time> stall_check_;  ///< Never later than the first unit that is incomplete now can stall.
   std::vector<bool> child_waits_;
   std::vector<int> newly_joined_;
   std::optional<int> last_joined_;

@@ -20,6 +20,7 @@ struct Plan {
   std::vector<int> host_of;
   size_t capacity = 1024;
   uint64_t threshold = 128 << 20;
+  Duration stall_abort = Duration::zero();
 };
 
 /// Delivers messages and lets members act in an order that a seed decides.
@@ -30,6 +31,7 @@ class World {
     NegotiationOptions options;
     options.coordinator.cache_capacity = plan.capacity;
     options.coordinator.fusion.threshold = plan.threshold;
+    options.stall_abort = plan.stall_abort;
     for (int member = 0; member < plan.members; ++member) options.coordinator.ranks.push_back(100 + member);
     for (int member = 0; member < plan.members; ++member) {
       members_.push_back(std::make_unique<Negotiation>(Tree::of(shape, member), options));
@@ -334,6 +336,29 @@ TEST(Negotiation, AStallNamesExactlyTheMissingMembersThroughTheTree) {
   for (int member : {0, 2, 5}) world.at(member).announce(one("late"), world.now());
   world.settle();
   EXPECT_EQ(world.log(4).runs, std::vector<std::string>{"late"});
+}
+
+TEST(Negotiation, AStallIsNamedAgainAndGivenUpAtItsLimit) {
+  Plan plan{2, {0, 0}};
+  plan.stall_abort = std::chrono::seconds(150);
+  World world(plan, 1);
+  world.at(1).announce(one("late"), world.now());
+  world.settle();
+  for (size_t warnings : {1, 2}) {
+    world.pass(std::chrono::seconds(60));
+    world.settle();
+    EXPECT_EQ(world.log(0).stalls.size(), warnings);
+    EXPECT_FALSE(world.log(0).abort);
+  }
+  // A unit that came later has its own time.
+  world.at(1).announce(one("later"), world.now());
+  world.pass(std::chrono::seconds(31));
+  world.settle();
+  for (int member : {0, 1}) {
+    ASSERT_TRUE(world.log(member).abort);
+    EXPECT_NE(world.log(member).abort->find("'late'"), std::string::npos) << *world.log(member).abort;
+    EXPECT_NE(world.log(member).abort->find("rank 100"), std::string::npos) << *world.log(member).abort;
+  }
 }
 
 TEST(Negotiation, ARankThatWaitsClosesTheWindow) {

@@ -211,6 +211,47 @@ TEST(Adasum, PartsOfASliceAreCountedFromItsBegin) {
   EXPECT_EQ(parts[2].end, 4u);
 }
 
+/// Of two members, of which the other never comes.
+class LonelyCarrier : public Carrier {
+ public:
+  int size() const override { return 2; }
+  int member() const override { return 0; }
+  Status run(const collective::Operation&, const std::byte*, std::byte*) override {
+    ++runs;
+    return {};
+  }
+  void give_up(const Status& why) override { given_up = why; }
+  int runs = 0;
+  Status given_up;
+};
+
+class NoScratch : public Scratch {
+ public:
+  Result<std::span<std::byte>> get(int, uint64_t) override { return Status(Code::kUnavailable, "no memory"); }
+};
+
+TEST(Runner, WithoutRoomItTellsTheOthersInsteadOfLettingThemWait) {
+  for (Reduction reduction : {Reduction::kSum, Reduction::kAdasum}) {
+    LonelyCarrier carrier;
+    NoScratch scratch;
+    std::vector<float> values(256, 1.0F);
+    std::vector<Call> calls;
+    for (const char* name : {"a", "b"}) {
+      Call call{tensor_of(name), reinterpret_cast<std::byte*>(values.data()), nullptr, nullptr, {}};
+      call.tensor.reduction = reduction;
+      calls.push_back(std::move(call));
+    }
+    auto submission = std::make_shared<Submission>(std::move(calls), nullptr);
+    Work work;
+    work.units = {submission->unit()};
+    work.submissions = {submission};
+    const std::vector<Status> outcomes = Runner(carrier, scratch).run(work);
+    EXPECT_EQ(outcomes[0].code(), Code::kUnavailable);
+    EXPECT_EQ(carrier.given_up.code(), Code::kUnavailable);
+    EXPECT_EQ(carrier.runs, 0);
+  }
+}
+
 TEST(Shares, TheFirstHaveOneMore) {
   EXPECT_EQ(shares(7, 3), (std::vector<uint64_t>{3, 2, 2}));
   EXPECT_EQ(shares(2, 4), (std::vector<uint64_t>{1, 1, 0, 0}));

@@ -93,14 +93,15 @@ void ProcessSet::run(Work work, bool here, bool may_spin) {
 
 // Silence of a neighbour that owes us a word may mean that it is frozen: the control thread asks it.
 void ProcessSet::note_waiting(Time now) {
-  const std::set<int> awaited = negotiation_.awaited(queue_.size() > 0);
-  if (awaited.empty()) {
+  const bool unanswered = queue_.size() > 0;
+  if (!unanswered && negotiation_.incomplete() == 0) {
     waiting_since_.reset();
     return;
   }
   if (!waiting_since_) waiting_since_ = noted_ = now;
   if (now - noted_ < kPatience) return;
   noted_ = now;
+  const std::set<int> awaited = negotiation_.awaited(unanswered);
   for (int member : awaited) group_->note_waiting(member, *waiting_since_);
 }
 

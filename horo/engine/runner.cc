@@ -177,6 +177,14 @@ Status Runner::make_output(Piece& piece, std::vector<int64_t> shape) {
   return status;
 }
 
+Result<std::span<std::byte>> Runner::room(int slot, uint64_t bytes) {
+  Result<std::span<std::byte>> memory = scratch_.get(slot, bytes);
+  if (memory.ok()) return memory;
+  const Status why = memory.status().prefixed(text("no room to put tensors together, ", bytes_text(bytes)));
+  carrier_.give_up(why);
+  return why;
+}
+
 Status Runner::allreduce(Pieces& pieces) {
   Operation operation = reduction_of(collective::Kind::kAllreduce, *pieces[0].tensor);
   for (Piece& piece : pieces) HORO_TRY(make_output(piece, piece.tensor->shape));
@@ -193,7 +201,7 @@ Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
   uint64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.tensor->bytes();
   operation.count = bytes / size_of(operation.dtype);
-  HORO_ASSIGN(std::span<std::byte> buffer, scratch_.get(0, bytes));
+  HORO_ASSIGN(std::span<std::byte> buffer, room(0, bytes));
   std::byte* at = buffer.data();
   for (const Piece& piece : pieces) {
     pack_summand(piece, at);
@@ -219,7 +227,7 @@ Status Runner::broadcast(Pieces& pieces) {
   if (pieces.size() == 1) {
     return carry(pieces, operation, root ? pieces[0].call->input : nullptr, pieces[0].output->memory);
   }
-  HORO_ASSIGN(std::span<std::byte> buffer, scratch_.get(0, operation.count));
+  HORO_ASSIGN(std::span<std::byte> buffer, room(0, operation.count));
   std::byte* at = buffer.data();
   for (const Piece& piece : pieces) {
     if (root) kernel::copy(at, piece.call->input, piece.tensor->bytes());
@@ -270,8 +278,8 @@ Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& r
     operation.counts.push_back(sum);
   }
   const auto self = static_cast<size_t>(carrier_.member());
-  HORO_ASSIGN(std::span<std::byte> given, scratch_.get(0, operation.counts[self]));
-  HORO_ASSIGN(std::span<std::byte> gathered, scratch_.get(1, total(operation.counts)));
+  HORO_ASSIGN(std::span<std::byte> given, room(0, operation.counts[self]));
+  HORO_ASSIGN(std::span<std::byte> gathered, room(1, total(operation.counts)));
   std::byte* to = given.data();
   for (size_t p = 0; p < pieces.size(); ++p) {
     kernel::copy(to, pieces[p].call->input, bytes(self, p));
@@ -330,8 +338,8 @@ Status Runner::reducescatter(Pieces& pieces) {
 Status Runner::reducescatter_together(Pieces& pieces, const Operation& operation) {
   const size_t element = size_of(operation.dtype);
   const auto self = static_cast<size_t>(carrier_.member());
-  HORO_ASSIGN(std::span<std::byte> given, scratch_.get(0, total(operation.counts) * element));
-  HORO_ASSIGN(std::span<std::byte> result, scratch_.get(1, operation.counts[self] * element));
+  HORO_ASSIGN(std::span<std::byte> given, room(0, total(operation.counts) * element));
+  HORO_ASSIGN(std::span<std::byte> result, room(1, operation.counts[self] * element));
   std::vector<uint64_t> taken(pieces.size(), 0);
   std::byte* to = given.data();
   for (int m = 0; m < carrier_.size(); ++m) {

@@ -67,6 +67,8 @@ class Runner {
   Status alltoall(Piece& piece);
   Status reducescatter(Pieces& pieces);
   Status reducescatter_together(Pieces& pieces, const collective::Operation& operation);
+  /// Scratch memory. Like make_output(): without it this rank ends what the others run.
+  Result<std::span<std::byte>> room(int slot, uint64_t bytes);
   Status make_output(Piece& piece, std::vector<int64_t> shape);
   Status carry(const Pieces& pieces, const collective::Operation& operation, const std::byte* in, std::byte* out);
 
