@@ -1,9 +1,13 @@
 #include "horo/engine/runtime.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <numeric>
 
+#include "horo/base/system.h"
 #include "horo/base/text.h"
+#include "horo/engine/exposition.h"
 #include "horo/engine/knobs.h"
 
 namespace horo::engine {
@@ -26,6 +30,13 @@ Result<NegotiationOptions> options_from(const Config& config) {
   return options;
 }
 
+/// Ranks that agree in it read the same monotonic clock: those of one boot of one machine that count from the same
+/// zero.
+std::string clock_name() {
+  const Result<std::string> boot = System().boot_id();
+  return boot.ok() ? text(*boot, " ", System().time_namespace()) : text("of process ", getpid());
+}
+
 Position position_of(const collective::Shape& shape, int rank) {
   Position position;
   const std::vector<int>& local = shape.hosts()[shape.host_of(rank)];
@@ -43,17 +54,17 @@ Position position_of(const collective::Shape& shape, int rank) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : observer_(options.observer) {}
-
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
-  std::unique_ptr<Runtime> runtime(new Runtime(options));
+  std::unique_ptr<Runtime> runtime(new Runtime());
   HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
   HORO_TRY(runtime->open(options));
   return runtime;
 }
 
 Status Runtime::open(RuntimeOptions& options) {
+  const Config config = options.engine.config;
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
+  begin_timeline(config);
   position_ = position_of(engine_->world().shape(), rank());
   std::vector<int> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -64,10 +75,60 @@ Status Runtime::open(RuntimeOptions& options) {
     HORO_TRY(open_set(free_number(), ranks));
   }
   HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
+  begin_serving(config);
   return {};
 }
 
 Runtime::~Runtime() { shutdown(); }
+
+// A timeline that cannot be written is no reason not to run.
+void Runtime::begin_timeline(const Config& config) {
+  timeline_ = std::make_unique<Timeline>(rank(), size(), clock_name(), engine_->log());
+  const std::string path = config.get(kTimeline);
+  if (path.empty() || path == "DYNAMIC") return;
+  const Status status = start_timeline(path, config.get(kTimelineMarkCycles));
+  if (!status.ok()) engine_->log().warning(status.message(), "; HORO_TIMELINE asks for it; the job goes on without");
+}
+
+Status Runtime::start_timeline(const std::string& path, bool mark_cycles) {
+  if (path.empty()) return {Code::kInvalidArgument, "a timeline needs the name of a file"};
+  std::lock_guard lock(mutex_);
+  if (ended_) return stopped();
+  return timeline_->start(path, mark_cycles);
+}
+
+// Ranks of one host count on from the port that was given. Metrics that cannot be served are no reason not to run.
+void Runtime::begin_serving(const Config& config) {
+  const int64_t first = config.get(kMetricsPort);
+  if (first == 0) return;
+  const int64_t port = first + position_.local_rank;
+  Result<net::Address> at = port > 65535 ? Status(Code::kInvalidArgument, text("there is no port ", port))
+                                         : net::Address::ip(config.get(kMetricsAddress), static_cast<uint16_t>(port));
+  Status status = at.status();
+  if (status.ok()) {
+    auto server = MetricsServer::start(
+        *at, [this] { return metrics_text(); }, engine_->log());
+    status = server.status();
+    if (server.ok()) server_ = std::move(*server);
+  }
+  if (status.ok()) return engine_->log().info("metrics are served at http://", at->to_string(), "/metrics");
+  engine_->log().warning("metrics cannot be served as HORO_METRICS_PORT asks: ", status.message(),
+                         "; the job goes on without");
+}
+
+std::string Runtime::metrics_text() const {
+  return exposition(metrics_, {.rank = rank(),
+                               .size = size(),
+                               .epoch = engine_->epoch(),
+                               .timeline_dropped = timeline_->dropped(),
+                               .host = host_name()});
+}
+
+std::optional<net::Address> Runtime::metrics_address() const {
+  return server_ ? std::optional(server_->address()) : std::nullopt;
+}
+
+void Runtime::stop_timeline() { timeline_->stop(); }
 
 Status Runtime::open_set(int number, const std::vector<int>& ranks) {
   Known known{ranks, nullptr};
@@ -79,7 +140,8 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, group, negotiation_, special, observer_));
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, group, negotiation_, special,
+                                            Observation(number, timeline_.get(), &metrics_.set(number))));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -298,6 +360,7 @@ void Runtime::shutdown() {
     sets = sets_;
   }
   if (!engine_) return;
+  server_.reset();
   loop_ = Thread();
   for (auto& [number, known] : sets) {
     if (!known.set) continue;
@@ -307,6 +370,7 @@ void Runtime::shutdown() {
   engine_->bell().ring();  // A caller that drives finds its submission done, and leaves.
   std::lock_guard role(role_);
   engine_->shutdown();
+  timeline_->stop();
   std::lock_guard lock(mutex_);
   sets_.clear();
 }

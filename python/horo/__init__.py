@@ -18,6 +18,7 @@ from horo.basics import (
 from horo.exceptions import HorovodInternalError, InitializationError
 from horo.handles import Handle, poll, synchronize
 from horo.objects import allgather_object, broadcast_object
+from horo.observe import metrics, metrics_text, start_timeline, stop_timeline
 from horo.operations import (
     Adasum,
     Average,
@@ -105,6 +106,8 @@ __all__ = [
     "library_path",
     "local_rank",
     "local_size",
+    "metrics",
+    "metrics_text",
     "poll",
     "rank",
     "reducescatter",
@@ -114,5 +117,7 @@ __all__ = [
     "size",
     "sparse_allreduce",
     "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

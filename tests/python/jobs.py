@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 PRELUDE = """
@@ -98,10 +98,12 @@ def run(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, **
     return job.outputs
 
 
-def launch(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS) -> str:
+def launch(
+    count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, flags: Sequence[str] = ()
+) -> str:
     """The same by `horo run`."""
     done = subprocess.run(
-        [launcher(), "run", "-np", str(count), sys.executable, "-u", "-c", script_of(body)],
+        [launcher(), "run", "-np", str(count), *flags, sys.executable, "-u", "-c", script_of(body)],
         capture_output=True,
         text=True,
         timeout=seconds,
