@@ -14,7 +14,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     """Writes a timeline (Chrome trace) from now on; the file can be read at any time.
 
     `file_path` is rank 0's file; rank 3 turns "t.json" into "t.rank3.json". Ranks that do not call it write none.
-    Another timeline is finished first. OSError: the file cannot be written. HOROVOD_TIMELINE=DYNAMIC is understood and not needed.
+    Another timeline is finished first. HOROVOD_TIMELINE=DYNAMIC is understood and not needed. OSError: the file cannot
+    be written.
     """
     try:
         world.runtime.start_timeline(os.fspath(file_path), mark_cycles)
@@ -32,8 +33,8 @@ def stop_timeline() -> None:
 def metrics() -> dict[str, Any]:
     """What this rank has done since init(), in numbers: by process set, and there by operation.
 
-    `metrics()["process_sets"][0]["operations"]["allreduce"]["bytes"]`, for one. Operations that were never used are left
-    out. docs/metrics.md explains every number.
+    `metrics()["process_sets"][0]["operations"]["allreduce"]["bytes"]`, for one. Operations that were never used are
+    left out. docs/metrics.md explains every number.
     """
     runtime = world.runtime
     sets: dict[int, dict[str, Any]] = {}

@@ -98,9 +98,7 @@ def run(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, **
     return job.outputs
 
 
-def launch(
-    count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, flags: Sequence[str] = ()
-) -> str:
+def launch(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, flags: Sequence[str] = ()) -> str:
     """The same by `horo run`."""
     done = subprocess.run(
         [launcher(), "run", "-np", str(count), *flags, sys.executable, "-u", "-c", script_of(body)],

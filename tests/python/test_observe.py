@@ -29,7 +29,7 @@ def traced() -> None:
         assert "folder.json" in str(error)
     for turn in ("first", "second"):
         horo.start_timeline(f"{folder}/{turn}.json", mark_cycles=True)
-        horo.allreduce(np.ones(10, np.float32), name=f"{turn} \"quoted\"")
+        horo.allreduce(np.ones(10, np.float32), name=f'{turn} "quoted"')
         horo.stop_timeline()
         horo.stop_timeline()
     horo.allreduce(np.ones(10, np.float32), name="afterwards")
