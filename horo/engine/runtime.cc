@@ -92,9 +92,16 @@ void Runtime::begin_timeline(const Config& config) {
 
 Status Runtime::start_timeline(const std::string& path, bool mark_cycles) {
   if (path.empty()) return {Code::kInvalidArgument, "a timeline needs the name of a file"};
-  std::lock_guard lock(mutex_);
-  if (ended_) return stopped();
-  return timeline_->start(path, mark_cycles);
+  const auto ended = [this] {
+    std::lock_guard lock(mutex_);
+    return ended_;
+  };
+  if (ended()) return stopped();
+  // Not under the lock, which the loop takes: files may be slow.
+  HORO_TRY(timeline_->start(path, mark_cycles));
+  if (!ended()) return {};
+  timeline_->stop();
+  return stopped();
 }
 
 // Ranks of one host count on from the port that was given. Metrics that cannot be served are no reason not to run.
