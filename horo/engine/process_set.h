@@ -21,7 +21,8 @@ namespace horo::engine {
 class ProcessSet {
  public:
   /// Called by all members in the same order; waits for them.
-  static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, std::shared_ptr<group::Group> group,
+  static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, BufferPool& pool,
+                                                  std::shared_ptr<group::Group> group,
                                                   const NegotiationOptions& options, Executor::Special special,
                                                   const Observation& observation);
 
@@ -50,8 +51,8 @@ class ProcessSet {
   size_t pending() const { return queue_.size(); }
 
  private:
-  ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
-             Executor::Special special, const Observation& observation);
+  ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group,
+             const NegotiationOptions& options, Executor::Special special, const Observation& observation);
   void act(Output& output, Time now, bool here, bool may_spin);
   void run_batch(output::Run& batch, Time now, bool here, bool may_spin);
   void announce_new(Time now);

@@ -1,18 +1,16 @@
 #include "horo/engine/runtime.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
 
-#include "horo/base/system.h"
 #include "horo/base/text.h"
-#include "horo/engine/exposition.h"
 #include "horo/engine/knobs.h"
 
 namespace horo::engine {
 
 namespace {
+
+constexpr uint64_t kLeastKept = 64 << 20, kMostKept = uint64_t{1} << 40;
 
 Status stopped() { return {Code::kStopped, "horo was shut down on this rank"}; }
 
@@ -28,13 +26,6 @@ Result<NegotiationOptions> options_from(const Config& config) {
     return Status(Code::kInvalidArgument, "HORO_STALL_ABORT must be longer than HORO_STALL_WARNING");
   }
   return options;
-}
-
-/// Ranks that agree in it read the same monotonic clock: those of one boot of one machine that count from the same
-/// zero.
-std::string clock_name() {
-  const Result<std::string> boot = System().boot_id();
-  return boot.ok() ? text(*boot, " ", System().time_namespace()) : text("of process ", getpid());
 }
 
 Position position_of(const collective::Shape& shape, int rank) {
@@ -65,6 +56,7 @@ Status Runtime::open(RuntimeOptions& options) {
   const Config config = options.engine.config;
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
   begin_timeline(config);
+  pool_ = make_pool();
   position_ = position_of(engine_->world().shape(), rank());
   std::vector<int> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -81,61 +73,14 @@ Status Runtime::open(RuntimeOptions& options) {
 
 Runtime::~Runtime() { shutdown(); }
 
-// A timeline that cannot be written is no reason not to run.
-void Runtime::begin_timeline(const Config& config) {
-  timeline_ = std::make_unique<Timeline>(rank(), size(), clock_name(), engine_->log());
-  const std::string path = config.get(kTimeline);
-  if (path.empty() || path == "DYNAMIC") return;
-  const Status status = start_timeline(path, config.get(kTimelineMarkCycles));
-  if (!status.ok()) engine_->log().warning(status.message(), "; HORO_TIMELINE asks for it; the job goes on without");
+// As much is kept as the largest operations that tensors are put together for need: what is given, and the result.
+std::unique_ptr<BufferPool> Runtime::make_pool() {
+  BufferSource source{.allocate = [this](uint64_t bytes) { return engine_->allocate(bytes); },
+                      .free = [this](std::byte* memory) { engine_->free(memory); }};
+  BufferPoolOptions options;
+  options.most_idle = std::max(kLeastKept, 2 * std::min(kMostKept, negotiation_.coordinator.fusion.threshold));
+  return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });
 }
-
-Status Runtime::start_timeline(const std::string& path, bool mark_cycles) {
-  if (path.empty()) return {Code::kInvalidArgument, "a timeline needs the name of a file"};
-  const auto ended = [this] {
-    std::lock_guard lock(mutex_);
-    return ended_;
-  };
-  if (ended()) return stopped();
-  // Not under the lock, which the loop takes: files may be slow.
-  HORO_TRY(timeline_->start(path, mark_cycles));
-  if (!ended()) return {};
-  timeline_->stop();
-  return stopped();
-}
-
-// Ranks of one host count on from the port that was given. Metrics that cannot be served are no reason not to run.
-void Runtime::begin_serving(const Config& config) {
-  const int64_t first = config.get(kMetricsPort);
-  if (first == 0) return;
-  const int64_t port = first + position_.local_rank;
-  Result<net::Address> at = port > 65535 ? Status(Code::kInvalidArgument, text("there is no port ", port))
-                                         : net::Address::ip(config.get(kMetricsAddress), static_cast<uint16_t>(port));
-  Status status = at.status();
-  if (status.ok()) {
-    auto server = MetricsServer::start(
-        *at, [this] { return metrics_text(); }, engine_->log());
-    status = server.status();
-    if (server.ok()) server_ = std::move(*server);
-  }
-  if (status.ok()) return engine_->log().info("metrics are served at http://", at->to_string(), "/metrics");
-  engine_->log().warning("metrics cannot be served as HORO_METRICS_PORT asks: ", status.message(),
-                         "; the job goes on without");
-}
-
-std::string Runtime::metrics_text() const {
-  return exposition(metrics_, {.rank = rank(),
-                               .size = size(),
-                               .epoch = engine_->epoch(),
-                               .timeline_dropped = timeline_->dropped(),
-                               .host = host_name()});
-}
-
-std::optional<net::Address> Runtime::metrics_address() const {
-  return server_ ? std::optional(server_->address()) : std::nullopt;
-}
-
-void Runtime::stop_timeline() { timeline_->stop(); }
 
 Status Runtime::open_set(int number, const std::vector<int>& ranks) {
   Known known{ranks, nullptr};
@@ -147,7 +92,7 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, group, negotiation_, special,
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, negotiation_, special,
                                             Observation(number, timeline_.get(), &metrics_.set(number))));
   }
   std::lock_guard lock(mutex_);
@@ -265,6 +210,9 @@ void Runtime::loop(const std::stop_token& stop) {
       std::lock_guard role(role_);
       next = drive(false);
     }
+    // Buffers that nobody has used for long go back. While some are kept, this thread comes once in a while to look;
+    // after the last use it comes for them once more, and then sleeps until something rings.
+    next = next.earlier(pool_->trim(Clock::now()));
     engine_->bell().wait(seen, next, false);
   }
 }

@@ -48,6 +48,7 @@ class Runtime {
   int size() const { return engine_->size(); }
   const Position& position() const { return position_; }
   group::Engine& engine() { return *engine_; }
+  const BufferPool& pool() const { return *pool_; }
 
   /// Hands calls in to a process set; several are a group. The call itself fails, and hands nothing in, for what is
   /// wrong with the calls: an unknown set, one that this rank is not in, a name that is in use, impossible arguments.
@@ -101,9 +102,11 @@ class Runtime {
   /// Under the role; returns when to come again.
   Deadline drive(bool may_spin);
   void loop(const std::stop_token& stop);
+  std::unique_ptr<BufferPool> make_pool();
 
   NegotiationOptions negotiation_;
   std::unique_ptr<group::Engine> engine_;
+  std::unique_ptr<BufferPool> pool_;    ///< Of all sets; outlives them.
   std::unique_ptr<Timeline> timeline_;  ///< Uses the engine's log; used by the sets.
   Metrics metrics_;                     ///< Used by the sets.
   Position position_;
