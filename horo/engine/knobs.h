@@ -10,40 +10,47 @@ inline constexpr BytesKnob kFusionThreshold{
      .legacy = "HOROVOD_FUSION_THRESHOLD",
      .fallback = "128MiB",
      .help = "Tensors that are ready together are run as one operation of at most this size; 0: never.",
-     .minimum = 0}};
+     .minimum = 0,
+     .test = "EngineKnobs.FusionThresholdSaysHowMuchRunsTogether"}};
 inline constexpr SecondsKnob kGatherWindow{
     {.name = "HORO_GATHER_WINDOW",
      .legacy = "HOROVOD_CYCLE_TIME",
      .fallback = "1ms",
      .help = "The longest time that a ready tensor waits for others while no thread waits for a result.",
-     .legacy_unit = "ms"}};
+     .legacy_unit = "ms",
+     .test = "EngineKnobs.GatherWindowIsHowLongATensorWaitsForOthers"}};
 inline constexpr IntegerKnob kCacheCapacity{
     {.name = "HORO_CACHE_CAPACITY",
      .legacy = "HOROVOD_CACHE_CAPACITY",
      .fallback = "1024",
      .help = "Tensors that all ranks remember, so that a number announces them; 0: none.",
      .minimum = 0,
-     .maximum = 1 << 18}};
+     .maximum = 1 << 18,
+     .test = "EngineKnobs.CacheCapacityIsHowManyTensorsAreRemembered"}};
 inline constexpr BoolKnob kDisableGroupFusion{
     {.name = "HORO_DISABLE_GROUP_FUSION",
      .legacy = "HOROVOD_DISABLE_GROUP_FUSION",
      .fallback = "0",
-     .help = "Whether tensors that were handed in as a group are never run together with others."}};
+     .help = "Whether tensors that were handed in as a group are never run together with others.",
+     .test = "EngineKnobs.DisableGroupFusionKeepsGroupsApart"}};
 inline constexpr BoolKnob kStallCheckDisable{
     {.name = "HORO_STALL_CHECK_DISABLE",
      .legacy = "HOROVOD_STALL_CHECK_DISABLE",
      .fallback = "0",
-     .help = "Whether nothing is said about tensors that some ranks never hand in."}};
+     .help = "Whether nothing is said about tensors that some ranks never hand in.",
+     .test = "EngineKnobs.StallCheckDisableSaysNothing"}};
 inline constexpr SecondsKnob kStallWarning{
     {.name = "HORO_STALL_WARNING",
      .legacy = "HOROVOD_STALL_CHECK_TIME_SECONDS",
      .fallback = "60s",
-     .help = "A tensor that some ranks have not handed in for so long is named, with these ranks."}};
+     .help = "A tensor that some ranks have not handed in for so long is named, with these ranks.",
+     .test = "EngineKnobs.StallWarningIsWhenAMissingRankIsNamed"}};
 inline constexpr SecondsKnob kStallAbort{
     {.name = "HORO_STALL_ABORT",
      .legacy = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
      .fallback = "0",
-     .help = "After so long everything fails instead; must be longer than HORO_STALL_WARNING; 0: never."}};
+     .help = "After so long everything fails instead; must be longer than HORO_STALL_WARNING; 0: never.",
+     .test = "EngineKnobs.StallAbortEndsTheWait"}};
 
 inline constexpr const Knob* kKnobs[] = {&kFusionThreshold,   &kGatherWindow, &kCacheCapacity, &kDisableGroupFusion,
                                          &kStallCheckDisable, &kStallWarning, &kStallAbort};

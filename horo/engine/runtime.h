@@ -63,6 +63,9 @@ class Runtime {
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
 
+  /// What this rank announced in a set, by its number or in full.
+  Result<Negotiation::Counters> counters(int set) const;
+
   /// Everything under way ends with kStopped. Idempotent.
   void shutdown();
 
