@@ -111,7 +111,8 @@ TEST_F(Program, BenchMarksRoundsInWhichSomethingElseUsedTheProcessors) {
   ASSERT_TRUE(busy.ok()) << busy.status();
   const Outcome outcome = run(text("bench allreduce --sizes 4,16M --rounds 1 --json ", file("out.json")));
   ASSERT_EQ(outcome.code, 0) << outcome.said;
-  for (const auto& result : nlohmann::json::parse(std::ifstream(file("out.json")))["results"]) {
+  const auto report = nlohmann::json::parse(std::ifstream(file("out.json")));
+  for (const auto& result : report["results"]) {
     EXPECT_EQ(result["disturbed"], true) << outcome.said;
     EXPECT_GT(result["taken_processors"], 0.15) << outcome.said;
   }

@@ -1,15 +1,11 @@
 #include "horo/engine/executor.h"
 
-#include <algorithm>
-#include <bit>
-
 namespace horo::engine {
 
 namespace {
 
 /// Up to here the hop to another thread costs more than running it.
 constexpr uint64_t kSmall = 64 << 10;
-constexpr uint64_t kLeastScratch = 1 << 20;
 
 bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
@@ -21,27 +17,12 @@ void end(Work& work, const Status& why) {
 
 }  // namespace
 
-SharedScratch::~SharedScratch() {
-  for (std::span<std::byte> slot : slots_) {
-    if (!slot.empty()) engine_.free(slot.data());
-  }
-}
-
-Result<std::span<std::byte>> SharedScratch::get(int slot, uint64_t bytes) {
-  std::span<std::byte>& memory = slots_[static_cast<size_t>(slot)];
-  if (memory.size() >= bytes && !memory.empty()) return memory;
-  const uint64_t wanted = std::max(kLeastScratch, std::bit_ceil(bytes));
-  HORO_ASSIGN(std::span<std::byte> larger, engine_.allocate(wanted));
-  if (!memory.empty()) engine_.free(memory.data());
-  memory = larger;
-  return memory;
-}
-
-Executor::Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer)
+Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
+                   Observer* observer)
     : engine_(engine),
       group_(group),
       carrier_(std::move(group)),
-      scratch_(engine),
+      scratch_(pool),
       runner_(carrier_, scratch_, observer),
       special_(std::move(special)) {}
 
@@ -99,6 +80,7 @@ void Executor::run(Work& work) {
     return;
   }
   const std::vector<Status> outcomes = runner_.run(work);
+  scratch_.give_back();
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (work.submissions[i]) work.submissions[i]->finish(outcomes[i]);
   }

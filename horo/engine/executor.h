@@ -10,6 +10,7 @@
 
 #include "horo/base/status.h"
 #include "horo/base/thread.h"
+#include "horo/engine/buffer_pool.h"
 #include "horo/engine/runner.h"
 #include "horo/group/engine.h"
 
@@ -33,25 +34,14 @@ class GroupCarrier : public Carrier {
   bool may_spin_ = false;
 };
 
-/// Buffers in memory that peers can read; they grow as needed and stay.
-class SharedScratch : public Scratch {
- public:
-  explicit SharedScratch(group::Engine& engine) : engine_(engine) {}
-  ~SharedScratch() override;
-  Result<std::span<std::byte>> get(int slot, uint64_t bytes) override;
-
- private:
-  group::Engine& engine_;
-  std::array<std::span<std::byte>, 2> slots_;
-};
-
 /// Thread-safe.
 class Executor {
  public:
   /// What is no operation on data (a new process set) is handed to `special`, on the executor's thread.
   using Special = std::function<void(const Unit&, const Handle&)>;
 
-  Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer = nullptr);
+  Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
+           Observer* observer = nullptr);
   ~Executor();
 
   /// Runs it later, after all that came before.
@@ -68,7 +58,7 @@ class Executor {
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   GroupCarrier carrier_;
-  SharedScratch scratch_;
+  PooledScratch scratch_;
   Runner runner_;
   const Special special_;
   std::mutex mutex_;

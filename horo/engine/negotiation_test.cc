@@ -148,7 +148,7 @@ Plan plan_for(std::mt19937_64& random, int members) {
 }
 
 uint64_t base_seed() {
-  const char* text = std::getenv("HORO_TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
+  const char* text = std::getenv("TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 
@@ -184,7 +184,7 @@ Script script_for(std::mt19937_64& random, int members, int step) {
 
 /// Members hand in several steps' units; a member goes on to its next step when all of its units are answered.
 void run_random_steps(uint64_t seed) {
-  SCOPED_TRACE(text("seed ", seed, ": HORO_TEST_SEED=", seed, " replays it"));
+  SCOPED_TRACE(text("seed ", seed, ": TEST_SEED=", seed, " replays it"));
   std::mt19937_64 random(seed);
   const int members = 1 + static_cast<int>(random() % 64);
   const Plan plan = plan_for(random, members);

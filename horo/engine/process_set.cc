@@ -11,19 +11,20 @@ constexpr auto kPatience = std::chrono::milliseconds(100);  ///< Before a neighb
 
 }  // namespace
 
-ProcessSet::ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
-                       Executor::Special special, Observer* observer)
+ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group,
+                       const NegotiationOptions& options, Executor::Special special, Observer* observer)
     : engine_(engine),
       group_(std::move(group)),
-      executor_(engine, group_, std::move(special), observer),
+      executor_(engine, pool, group_, std::move(special), observer),
       negotiation_(Tree::of(group_->shape(), group_->member()), options) {}
 
-Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, std::shared_ptr<group::Group> group,
+Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
+                                                     std::shared_ptr<group::Group> group,
                                                      const NegotiationOptions& options, Executor::Special special,
                                                      Observer* observer) {
   NegotiationOptions mine = options;
   mine.coordinator.ranks = group->ranks();
-  std::shared_ptr<ProcessSet> set(new ProcessSet(engine, std::move(group), mine, std::move(special), observer));
+  std::shared_ptr<ProcessSet> set(new ProcessSet(engine, pool, std::move(group), mine, std::move(special), observer));
   HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_));
   return set;
 }

@@ -21,7 +21,8 @@ namespace horo::engine {
 class ProcessSet {
  public:
   /// Called by all members in the same order; waits for them.
-  static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, std::shared_ptr<group::Group> group,
+  static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, BufferPool& pool,
+                                                  std::shared_ptr<group::Group> group,
                                                   const NegotiationOptions& options, Executor::Special special,
                                                   Observer* observer);
 
@@ -51,8 +52,8 @@ class ProcessSet {
   size_t pending() const { return queue_.size(); }
 
  private:
-  ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
-             Executor::Special special, Observer* observer);
+  ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group,
+             const NegotiationOptions& options, Executor::Special special, Observer* observer);
   void act(Output& output, bool here, bool may_spin);
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);

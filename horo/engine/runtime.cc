@@ -11,6 +11,8 @@ namespace horo::engine {
 
 namespace {
 
+constexpr uint64_t kLeastKept = 64 << 20, kMostKept = uint64_t{1} << 40;
+
 Status stopped() { return {Code::kStopped, "horo was shut down on this rank"}; }
 
 Result<NegotiationOptions> options_from(const Config& config) {
@@ -87,6 +89,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
 Status Runtime::open(RuntimeOptions& options) {
   HORO_TRY(check_sets(options.process_sets, options.engine.size));
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
+  pool_ = make_pool();
   position_ = position_of(engine_->world().shape(), rank());
   std::vector<int> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
@@ -98,6 +101,15 @@ Status Runtime::open(RuntimeOptions& options) {
 
 Runtime::~Runtime() { shutdown(); }
 
+// As much is kept as the largest operations that tensors are put together for need: what is given, and the result.
+std::unique_ptr<BufferPool> Runtime::make_pool() {
+  BufferSource source{.allocate = [this](uint64_t bytes) { return engine_->allocate(bytes); },
+                      .free = [this](std::byte* memory) { engine_->free(memory); }};
+  BufferPoolOptions options;
+  options.most_idle = std::max(kLeastKept, 2 * std::min(kMostKept, negotiation_.coordinator.fusion.threshold));
+  return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });
+}
+
 Status Runtime::open_set(int number, const std::vector<int>& ranks) {
   Known known{ranks, nullptr};
   if (std::binary_search(ranks.begin(), ranks.end(), rank())) {
@@ -108,7 +120,7 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, group, negotiation_, special, observer_));
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, negotiation_, special, observer_));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -230,6 +242,9 @@ void Runtime::loop(const std::stop_token& stop) {
       std::lock_guard role(role_);
       next = drive(false);
     }
+    // Buffers that nobody has used for long go back. While some are kept, this thread comes once in a while to look;
+    // after the last use it comes for them once more, and then sleeps until something rings.
+    next = next.earlier(pool_->trim(Clock::now()));
     engine_->bell().wait(seen, next, false);
   }
 }

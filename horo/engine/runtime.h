@@ -47,6 +47,7 @@ class Runtime {
   int size() const { return engine_->size(); }
   const Position& position() const { return position_; }
   group::Engine& engine() { return *engine_; }
+  const BufferPool& pool() const { return *pool_; }
 
   /// Hands calls in to a process set; several are a group. The call itself fails, and hands nothing in, for what is
   /// wrong with the calls: an unknown set, one that this rank is not in, a name that is in use, impossible arguments.
@@ -89,10 +90,12 @@ class Runtime {
   /// Under the role; returns when to come again.
   Deadline drive(bool may_spin);
   void loop(const std::stop_token& stop);
+  std::unique_ptr<BufferPool> make_pool();
 
   Observer* const observer_;
   NegotiationOptions negotiation_;
   std::unique_ptr<group::Engine> engine_;
+  std::unique_ptr<BufferPool> pool_;  ///< Of all sets; outlives them.
   Position position_;
   std::mutex role_;                         ///< Held by whoever drives the loop.
   std::atomic<bool> caller_drives_{false};  ///< Then the loop's own thread leaves it alone.

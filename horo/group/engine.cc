@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "horo/base/system.h"
 #include "horo/base/text.h"
 #include "horo/group/fork.h"
 #include "horo/group/knobs.h"
@@ -157,7 +156,7 @@ Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
   // As with shared memory, what cannot be there is an error now and not an end by the system later.
   const auto room = System().memory();
   const bool fits = !room.ok() || bytes <= room->available();
-  void* pages = fits ? ::operator new(bytes, std::align_val_t(kPageBytes), std::nothrow) : nullptr;
+  void* pages = fits ? ::operator new(bytes, std::align_val_t(page_size()), std::nothrow) : nullptr;
   std::unique_ptr<std::byte, FreePages> memory(static_cast<std::byte*>(pages));
   if (!memory) return Status(Code::kUnavailable, text("no memory for a buffer of ", bytes_text(bytes)));
   std::span<std::byte> span(memory.get(), bytes);

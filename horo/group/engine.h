@@ -8,6 +8,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/log.h"
+#include "horo/base/system.h"
 #include "horo/collective/table.h"
 #include "horo/group/bell.h"
 #include "horo/group/control.h"
@@ -129,10 +130,9 @@ class Engine {
   std::unique_ptr<Control> control_;
   std::mutex mutex_;
   std::vector<Holding> groups_;
-  static constexpr size_t kPageBytes = 4096;
   /// Frees memory that is aligned to a page.
   struct FreePages {
-    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(kPageBytes)); }
+    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(page_size())); }
   };
   std::map<std::byte*, std::unique_ptr<std::byte, FreePages>> plain_buffers_;  ///< Without shared memory.
   std::shared_ptr<Group> world_;

@@ -15,6 +15,9 @@ namespace horo::group {
 
 namespace {
 
+/// Sizes of staging are equal on all members, whose machines may have pages of different sizes.
+constexpr uint64_t kStagingUnit = 4096;
+
 /// Carries what a waiting thread notices to the control thread, in ranks of the job.
 class GroupWatcher : public transport::Watcher {
  public:
@@ -44,11 +47,11 @@ class GroupWatcher : public transport::Watcher {
 
 uint64_t Engine::staging_bytes() const {
   const collective::direct::Thresholds thresholds;
-  const uint64_t pages = (options_.config.get(kStaging) + 4095) / 4096;
-  return pages * 4096 + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
+  const uint64_t units = (options_.config.get(kStaging) + kStagingUnit - 1) / kStagingUnit;
+  return units * kStagingUnit + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
 }
 
-uint64_t Engine::slot_bytes() const { return options_.config.get(kStaging) / 2 / 4096 * 4096; }
+uint64_t Engine::slot_bytes() const { return options_.config.get(kStaging) / 2 / kStagingUnit * kStagingUnit; }
 
 uint64_t Engine::area_bytes() const { return staging_bytes() + HostMemory::keep_bytes(slot_bytes()); }
 
