@@ -63,6 +63,7 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   }
   HORO_ASSIGN(std::unique_ptr<horo::engine::Runtime> runtime, horo::engine::Runtime::start(std::move(all)));
   handle.runtime = std::move(runtime);
+  joining.joined();
   return {};
 }
 

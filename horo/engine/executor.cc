@@ -35,6 +35,7 @@ Status Executor::submit(Work work) {
   }
   if (!thread_.joinable()) {
     HORO_ASSIGN(thread_, Thread::start("horo-run", [this](const std::stop_token& stop) { this->work(stop); }));
+    HORO_TRY(thread_.stay_on(engine_.core()));
   }
   waiting_.push_back(std::move(work));
   changed_.notify_one();

@@ -48,6 +48,7 @@ struct GroupOptions {
   int member = 0;          ///< This rank's place in `ranks`.
   collective::Shape shape = collective::Shape::on_one_host(1);
   Duration settle_limit = std::chrono::seconds(30);
+  int core = -1;  ///< Where its thread stays; -1: anywhere.
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
@@ -73,6 +74,9 @@ class Group {
   const collective::Shape& shape() const { return options_.shape; }
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
+
+  /// How many operations have begun here.
+  uint64_t operations() const { return number_.load(std::memory_order_relaxed); }
 
   /// Ranks in the job of the members that this group has missed in an operation.
   std::vector<int> gone() const;
