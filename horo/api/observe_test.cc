@@ -34,7 +34,7 @@ TEST(ApiObserve, ATimelineIsStartedAndStoppedOnEveryRank) {
     runtime.stop_timeline();
     runtime.allreduce("unseen", values.data(), values.size());
     EXPECT_THROW(runtime.start_timeline(""), Error);
-    EXPECT_THROW(runtime.start_timeline(folder), Error);
+    EXPECT_THROW(runtime.start_timeline(folder + "/no/such/folder.json"), Error);
     EXPECT_THROW(horo::check(horo_runtime_start_timeline(runtime.get(), nullptr, 0)), Error);
     runtime.barrier("the end");
     runtime.shutdown();
