@@ -150,7 +150,7 @@ Deadline ProcessSet::next(Time now) const {
 }
 
 void ProcessSet::close(const Status& why) {
-  over_ = true;
+  if (!over_.exchange(true)) observation_.ended(why);
   const std::vector<Handle> rest = queue_.close(why);
   observation_.failed(rest, why);
   for (const Handle& submission : rest) submission->finish(why);
