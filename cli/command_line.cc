@@ -19,6 +19,7 @@
 #include "cli/run/agent.h"
 #include "cli/run/run.h"
 #include "cli/table.h"
+#include "cli/timeline/flags.h"
 
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
@@ -138,6 +139,9 @@ int run(int argc, char** argv) {
   CheckFlags check_flags;
   CLI::App* check_command = app.add_subcommand("check", "Say what this machine offers, and test horo on it");
   check_flags.add_to(*check_command);
+  timeline::Flags timeline_flags;
+  CLI::App* timeline_command = app.add_subcommand("timeline", "Put the timelines of several ranks together");
+  timeline_flags.add_to(*timeline_command);
   CheckRankOptions check_rank;
   CLI::App* check_rank_command = app.add_subcommand("check-rank", "One rank of the self-test")->group("");
   check_rank_command->add_option("--report", check_rank.report)->required();
@@ -159,6 +163,7 @@ int run(int argc, char** argv) {
   if (rank->parsed()) return bench::run_bench_rank(folder);
   if (check_rank_command->parsed()) return run_check_rank(check_rank);
   if (check_command->parsed()) return run_check(check_flags);
+  if (timeline_command->parsed()) return finish(timeline::run(timeline_flags));
   if (knobs->parsed()) {
     std::cout << (markdown ? horo_knobs_markdown() : horo_knobs_help());
     return 0;

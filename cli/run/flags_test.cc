@@ -343,6 +343,7 @@ const std::vector<Setting>& settings() {
       {{"--autotune-gaussian-process-noise", "0.5"}, "AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.5"},
       {{"--timeline-filename", "t.json"}, "TIMELINE", "t.json"},
       {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},
+      {{"--metrics-port", "9400"}, "METRICS_PORT", "9400"},
       {{"--no-stall-check"}, "STALL_CHECK_DISABLE", "1"},
       {{"--stall-check"}, "STALL_CHECK_DISABLE", "0"},
       {{"--stall-check-warning-time-seconds", "30"}, "STALL_CHECK_TIME_SECONDS", "30", "STALL_WARNING"},

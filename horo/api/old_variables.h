@@ -54,8 +54,6 @@ inline constexpr auto kOldVariables = std::to_array<OldVariable>({
     {.name = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", .why = "this version does not tune itself", .usual = "0"},
     {.name = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", .why = "this version does not tune itself", .usual = "0"},
     {.name = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", .why = "this version does not tune itself", .usual = "0"},
-    {.name = "HOROVOD_TIMELINE", .why = "this version writes no timeline", .usual = "0", .matters = true},
-    {.name = "HOROVOD_TIMELINE_MARK_CYCLES", .why = "this version writes no timeline", .usual = "0"},
 });
 
 }  // namespace horo::api

@@ -52,7 +52,34 @@ inline constexpr SecondsKnob kStallAbort{
      .help = "After so long everything fails instead; must be longer than HORO_STALL_WARNING; 0: never.",
      .test = "EngineKnobs.StallAbortEndsTheWait"}};
 
-inline constexpr const Knob* kKnobs[] = {&kFusionThreshold,   &kGatherWindow, &kCacheCapacity, &kDisableGroupFusion,
-                                         &kStallCheckDisable, &kStallWarning, &kStallAbort};
+inline constexpr TextKnob kTimeline{
+    {.name = "HORO_TIMELINE",
+     .legacy = "HOROVOD_TIMELINE",
+     .help = "The file that rank 0's timeline goes to (the others' are named after it); DYNAMIC: none yet.",
+     .test = "Timelines.CanBeParsedWhileTheJobRunsAndHaveEveryPhaseAfterwards"}};
+inline constexpr BoolKnob kTimelineMarkCycles{
+    {.name = "HORO_TIMELINE_MARK_CYCLES",
+     .legacy = "HOROVOD_TIMELINE_MARK_CYCLES",
+     .fallback = "0",
+     .help = "Whether the timeline marks where the coordinator lets the ranks run what is ready.",
+     .test = "Timelines.CanBeParsedWhileTheJobRunsAndHaveEveryPhaseAfterwards"}};
+
+inline constexpr IntegerKnob kMetricsPort{
+    {.name = "HORO_METRICS_PORT",
+     .fallback = "0",
+     .help =
+         "Metrics are served over HTTP there: local rank 0 listens on this port, local rank 1 on the next; 0: none.",
+     .minimum = 0,
+     .maximum = 65535,
+     .test = "Metrics.AreServedByEachRankOnItsOwnPort"}};
+inline constexpr TextKnob kMetricsAddress{
+    {.name = "HORO_METRICS_ADDRESS",
+     .fallback = "127.0.0.1",
+     .help = "The IP address that metrics are served at; 0.0.0.0 or ::, for everybody who can reach this host.",
+     .test = "Metrics.ThatCannotBeServedAreALineInTheLogAndNoHarm"}};
+
+inline constexpr const Knob* kKnobs[] = {&kFusionThreshold,    &kGatherWindow, &kCacheCapacity, &kDisableGroupFusion,
+                                         &kStallCheckDisable,  &kStallWarning, &kStallAbort,    &kTimeline,
+                                         &kTimelineMarkCycles, &kMetricsPort,  &kMetricsAddress};
 
 }  // namespace horo::engine

@@ -75,10 +75,8 @@ Status check_sets(std::vector<std::vector<int>>& sets, int size) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : observer_(options.observer) {}
-
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
-  std::unique_ptr<Runtime> runtime(new Runtime(options));
+  std::unique_ptr<Runtime> runtime(new Runtime());
   HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
   const Status opened = runtime->open(options);
   if (opened.ok()) return runtime;
@@ -88,7 +86,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
 
 Status Runtime::open(RuntimeOptions& options) {
   HORO_TRY(check_sets(options.process_sets, options.engine.size));
+  const Config config = options.engine.config;
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
+  begin_timeline(config);
   pool_ = make_pool();
   position_ = position_of(engine_->world().shape(), rank());
   std::vector<int> everybody(static_cast<size_t>(size()));
@@ -96,7 +96,9 @@ Status Runtime::open(RuntimeOptions& options) {
   HORO_TRY(open_set(0, everybody));
   for (const std::vector<int>& ranks : options.process_sets) HORO_TRY(open_set(free_number(), ranks));
   HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
-  return loop_.stay_on(engine_->core());
+  HORO_TRY(loop_.stay_on(engine_->core()));
+  begin_serving(config);
+  return {};
 }
 
 Runtime::~Runtime() { shutdown(); }
@@ -120,7 +122,8 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, negotiation_, special, observer_));
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, negotiation_, special,
+                                            Observation(number, timeline_.get(), &metrics_.set(number))));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -137,11 +140,6 @@ Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
                   text("rank ", rank(), " is not in process set ", set, " (", ranks_text(found->second.ranks), ")"));
   }
   return found->second.set;
-}
-
-Result<Negotiation::Counters> Runtime::counters(int set) const {
-  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
-  return where->counters();
 }
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
@@ -339,6 +337,7 @@ void Runtime::shutdown() {
     sets = sets_;
   }
   if (!engine_) return;
+  server_.reset();
   loop_ = Thread();
   for (auto& [number, known] : sets) {
     if (!known.set) continue;
@@ -348,6 +347,7 @@ void Runtime::shutdown() {
   engine_->bell().ring();  // A caller that drives finds its submission done, and leaves.
   std::lock_guard role(role_);
   engine_->shutdown();
+  timeline_->stop();
   std::lock_guard lock(mutex_);
   sets_.clear();
 }

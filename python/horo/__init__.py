@@ -36,6 +36,7 @@ from horo.exceptions import (
 from horo.handles import Handle, poll, synchronize
 from horo.launch import run
 from horo.objects import allgather_object, broadcast_object
+from horo.observe import metrics, metrics_text, start_timeline, stop_timeline
 from horo.operations import (
     Adasum,
     Average,
@@ -132,6 +133,8 @@ __all__ = [
     "library_path",
     "local_rank",
     "local_size",
+    "metrics",
+    "metrics_text",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
@@ -148,5 +151,7 @@ __all__ = [
     "size",
     "sparse_allreduce",
     "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]
