@@ -20,6 +20,7 @@
 #include "cli/run/options.h"
 
 #include "horo/api/horo.h"
+#include "horo/base/build.h"
 #include "horo/base/text.h"
 #include "horo/net/poller.h"
 
@@ -231,6 +232,7 @@ TEST_F(RunFlags, VersionsThatDifferAreNamed) {
   const Ran ran = horo(text("-H there:1 --ssh-command ", fake, " true"));
   EXPECT_EQ(ran.code, 1);
   EXPECT_TRUE(contains(ran.err, "host there: versions differ: it has horo 8.1.4")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, std::string(build_info().version))) << ran.err;
 }
 
 TEST_F(RunFlags, OutputGoesToFilesToo) {

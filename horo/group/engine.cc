@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "horo/base/text.h"
+#include "horo/group/affinity.h"
 #include "horo/group/fork.h"
 #include "horo/group/knobs.h"
 #include "horo/group/solo_plane.h"
@@ -68,6 +69,7 @@ void Engine::withdraw() {
 
 Status Engine::join() {
   const Config& config = options_.config;
+  HORO_TRY(core_for(config.get(kThreadAffinity), 0, 1).status());  // Before anybody else hears of it.
   if (config.get(kTransport) != "tcp" && options_.size > 1) {
     auto memory = Memory::create(options_.rank);
     if (memory.ok()) {
