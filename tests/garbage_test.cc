@@ -242,7 +242,9 @@ TEST(Garbage, TwoHundredConnectionsASecondCostARankLessThanTwoPercentOfACore) {
   std::printf("  %.0f us of CPU for each of %llu strangers (at most %.0f), %.0f/s: at 200/s %.2f %% of a core\n",
               each_us, static_cast<unsigned long long>(connections), stretches_us.back(),
               static_cast<double>(connections) / seconds, share * 100);
-  if (!sanitized()) EXPECT_LE(share, 0.02);
+  if (!sanitized()) {
+    EXPECT_LE(share, 0.02);
+  }
   expect_unharmed(target);
 }
 

@@ -73,7 +73,9 @@ void expect_no_leak(uint64_t turns, const Turn& turn) {
               after.maps, before.maps, open_descriptors());
   EXPECT_LE(grown, std::max(kMostOfAll, kMostBytes * static_cast<double>(turns - 2 * stretch)));
   EXPECT_EQ(open_descriptors(), descriptors);
-  if (!sanitized()) EXPECT_LE(after.maps, before.maps) << "segments, stacks or pages stay mapped";
+  if (!sanitized()) {
+    EXPECT_LE(after.maps, before.maps) << "segments, stacks or pages stay mapped";
+  }
   EXPECT_EQ(shared_memory_files(), shared);
 }
 

@@ -11,6 +11,7 @@
 #include "horo/engine/executor.h"
 #include "horo/engine/negotiation.h"
 #include "horo/engine/queue.h"
+#include "horo/engine/tuning_log.h"
 #include "horo/group/engine.h"
 #include "horo/group/post.h"
 
@@ -49,6 +50,10 @@ class ProcessSet {
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
   Negotiation::Counters counters() const;
+  /// What batches are run with now.
+  Tuning tuning() const;
+  /// Where what autotune measures is written. Before the first drive().
+  void set_tuning_log(std::unique_ptr<TuningLog> log) { tuning_log_ = std::move(log); }
   size_t pending() const { return queue_.size(); }
 
  private:
@@ -57,6 +62,7 @@ class ProcessSet {
   void act(Output& output, bool here, bool may_spin);
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
+  void note_tuned(const output::Tuned& tuned);
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
@@ -68,6 +74,8 @@ class ProcessSet {
 
   // The driver's.
   Negotiation negotiation_;
+  Ways ways_;
+  std::unique_ptr<TuningLog> tuning_log_;
   std::optional<Time> waiting_since_;
   Time noted_;
 
@@ -75,6 +83,7 @@ class ProcessSet {
   Handle joining_;
   bool join_asked_ = false;
   Negotiation::Counters counters_;
+  Tuning tuning_;
 };
 
 }  // namespace horo::engine

@@ -12,6 +12,7 @@
 #include "horo/engine/carrier.h"
 #include "horo/engine/submission.h"
 #include "horo/engine/tensor.h"
+#include "horo/engine/tuning.h"
 
 namespace horo::engine {
 
@@ -26,6 +27,7 @@ struct Piece {
 struct Work {
   std::vector<Unit> units;
   std::vector<Handle> submissions;
+  Ways ways = {};
   /// Without units: what the submissions are told once every member has come so far. A rank that is told may end, and
   /// the others would find it gone before they hear the same.
   Status verdict;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "horo/base/text.h"
+#include "horo/engine/autotune.h"
 #include "horo/engine/knobs.h"
 
 namespace horo::engine {
@@ -50,6 +51,10 @@ Runtime::Runtime(RuntimeOptions options) : observer_(options.observer) {}
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
   std::unique_ptr<Runtime> runtime(new Runtime(options));
   HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
+  if (options.tuning) {
+    runtime->negotiation_.coordinator.fusion.threshold = options.tuning->threshold;
+    runtime->negotiation_.coordinator.window = options.tuning->window;
+  }
   HORO_TRY(runtime->open(options));
   return runtime;
 }
@@ -91,7 +96,15 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, negotiation_, special, observer_));
+    NegotiationOptions options = negotiation_;
+    const Config& config = engine_->config();
+    const Tuning start{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window};
+    if (number == 0) options.tuner = tuner_options(config, start, *group);
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, options, special, observer_));
+    if (number == 0 && rank() == 0) {
+      if (options.tuner) known.set->set_tuning_log(open_tuning_log(config, engine_->log()));
+      explain_knobs_without_effect(config, engine_->log());
+    }
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -303,6 +316,11 @@ Result<std::vector<int>> Runtime::set_ranks(int set) const {
   auto found = sets_.find(set);
   if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
   return found->second.ranks;
+}
+
+Tuning Runtime::tuning() const {
+  const auto all = find(0);
+  return all.ok() ? (*all)->tuning() : Tuning{};
 }
 
 void Runtime::shutdown() {

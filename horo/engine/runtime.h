@@ -24,6 +24,8 @@ struct RuntimeOptions {
   /// Ranks of process sets that exist from the start, the same on all ranks; they get the numbers 1, 2, ...
   std::vector<std::vector<int>> process_sets;
   Observer* observer = nullptr;
+  /// What to begin with instead of what the knobs say: what autotune found in an earlier run, say.
+  std::optional<Tuning> tuning = {};
 };
 
 /// Where this rank is among the hosts.
@@ -63,6 +65,9 @@ class Runtime {
   Status remove_set(int set);
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
+
+  /// What batches of the set of all ranks are run with now. The only set that is tuned.
+  Tuning tuning() const;
 
   /// Everything under way ends with kStopped. Idempotent.
   void shutdown();

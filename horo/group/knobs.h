@@ -40,6 +40,23 @@ inline constexpr TextKnob kAlgorithm{
     {.name = "HORO_ALGORITHM",
      .help = "Forces algorithms between hosts: a name for every operation it can do, or kind=name,... "
              "(horo check --algorithms lists them)."}};
+inline constexpr ChoiceKnob kHierarchicalAllreduce{
+    {.name = "HORO_HIERARCHICAL_ALLREDUCE",
+     .legacy = "HOROVOD_HIERARCHICAL_ALLREDUCE",
+     .fallback = "auto",
+     .help = "Whether allreduce passes in two levels, hosts and what is between them, in groups that have both; auto: "
+             "yes, or what autotune finds.",
+     .choices = "auto|0|1"}};
+inline constexpr ChoiceKnob kHierarchicalAllgather{{.name = "HORO_HIERARCHICAL_ALLGATHER",
+                                                    .legacy = "HOROVOD_HIERARCHICAL_ALLGATHER",
+                                                    .fallback = "auto",
+                                                    .help = "The same for allgather.",
+                                                    .choices = "auto|0|1"}};
+inline constexpr BoolKnob kTorusAllreduce{
+    {.name = "HORO_TORUS_ALLREDUCE",
+     .legacy = "HOROVOD_TORUS_ALLREDUCE",
+     .fallback = "0",
+     .help = "Accepted and of no effect: two levels already use all ranks of a host in parallel between hosts."}};
 inline constexpr BoolKnob kDeterministic{
     {.name = "HORO_DETERMINISTIC",
      .fallback = "1",
@@ -53,7 +70,19 @@ inline constexpr ChoiceKnob kLogLevel{{.name = "HORO_LOG_LEVEL",
                                        .help = "Least level of messages that are shown.",
                                        .choices = "trace|debug|info|warning|warn|error|fatal|off"}};
 
-inline constexpr const Knob* kKnobs[] = {&kStaging, &kTimeout,   &kFreezeTimeout, &kTransport, &kStreams, &kChecksum,
-                                         &kEncrypt, &kAlgorithm, &kDeterministic, &kInterface, &kLogLevel};
+inline constexpr const Knob* kKnobs[] = {&kStaging,
+                                         &kTimeout,
+                                         &kFreezeTimeout,
+                                         &kTransport,
+                                         &kStreams,
+                                         &kChecksum,
+                                         &kEncrypt,
+                                         &kAlgorithm,
+                                         &kHierarchicalAllreduce,
+                                         &kHierarchicalAllgather,
+                                         &kTorusAllreduce,
+                                         &kDeterministic,
+                                         &kInterface,
+                                         &kLogLevel};
 
 }  // namespace horo::group
