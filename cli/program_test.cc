@@ -155,6 +155,18 @@ TEST_F(Program, TellsItsVersionItsKnobsAndItsAlgorithms) {
   EXPECT_NE(run("check").said.find("instruction sets"), std::string::npos);
 }
 
+TEST_F(Program, CheckTellsWhatThereIsAndFailsWhereSomethingIsWrong) {
+  const Outcome good = run("check --json");
+  EXPECT_EQ(good.code, 0) << good.said;
+  const auto parsed = nlohmann::json::parse(good.said);
+  EXPECT_GT(parsed["facts"].size(), 15u);
+  EXPECT_FALSE(parsed["version"].empty());
+  auto process =
+      Process::start({.arguments = {program(), "check"}, .environment = {{"HORO_STALL_ABORT", "x"}}, .quiet = true});
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_EQ((*process)->wait(Deadline::after_seconds(60)), 1);
+}
+
 TEST_F(Program, TheSelfTestHolds) {
   const Outcome outcome = run("check --self-test --seconds 0");
   EXPECT_EQ(outcome.code, 0) << outcome.said;

@@ -301,8 +301,6 @@ TEST(Autotune, TheLaunchersFlagsReachIt) {
                                     "8",
                                     "1"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("HORO_AUTOTUNE_GAUSSIAN_PROCESS_NOISE has no effect"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("HORO_TORUS_ALLREDUCE has no effect"), std::string::npos) << outcome.err;
   const auto rows = read_log(log);
   ASSERT_GE(rows.size(), 3u);
   EXPECT_EQ(rows.back().at("phase"), "done");

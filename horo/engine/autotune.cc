@@ -1,7 +1,6 @@
 #include "horo/engine/autotune.h"
 
 #include "horo/engine/knobs.h"
-#include "horo/group/knobs.h"
 
 namespace horo::engine {
 
@@ -21,17 +20,6 @@ std::unique_ptr<TuningLog> open_tuning_log(const Config& config, Log& log) {
   if (opened.ok()) return std::move(*opened);
   log.warning("autotune runs without a log: ", opened.status());
   return nullptr;
-}
-
-void explain_knobs_without_effect(const Config& config, Log& log) {
-  if (config.is_set(kAutotuneNoise)) {
-    log.warning(kAutotuneNoise.row.name,
-                " has no effect: settings are compared with each other in turns, there is no model that assumes noise");
-  }
-  if (config.get(group::kTorusAllreduce)) {
-    log.warning(group::kTorusAllreduce.row.name,
-                " has no effect: allreduce in two levels already uses all ranks of a host in parallel between hosts");
-  }
 }
 
 }  // namespace horo::engine

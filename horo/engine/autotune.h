@@ -18,7 +18,4 @@ std::optional<TunerOptions> tuner_options(const Config& config, const Tuning& st
 /// HORO_AUTOTUNE_LOG, at the root. A file that cannot be written is no reason not to run: a warning says so.
 std::unique_ptr<TuningLog> open_tuning_log(const Config& config, Log& log);
 
-/// Says, once per job, which of the knobs that were set have no effect here.
-void explain_knobs_without_effect(const Config& config, Log& log);
-
 }  // namespace horo::engine

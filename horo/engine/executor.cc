@@ -9,21 +9,16 @@ constexpr uint64_t kSmall = 64 << 10;
 
 bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
-void end(Work& work, const Status& why) {
-  for (const Handle& submission : work.submissions) {
-    if (submission) submission->finish(why);
-  }
-}
-
 }  // namespace
 
 Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
-                   Observer* observer)
+                   const Observation& observation)
     : engine_(engine),
       group_(group),
       carrier_(std::move(group)),
       scratch_(pool),
-      runner_(carrier_, scratch_, observer),
+      observation_(observation),
+      runner_(carrier_, scratch_, observation),
       special_(std::move(special)) {}
 
 Executor::~Executor() {
@@ -40,6 +35,7 @@ Status Executor::submit(Work work) {
   }
   if (!thread_.joinable()) {
     HORO_ASSIGN(thread_, Thread::start("horo-run", [this](const std::stop_token& stop) { this->work(stop); }));
+    HORO_TRY(thread_.stay_on(engine_.core()));
   }
   waiting_.push_back(std::move(work));
   changed_.notify_one();
@@ -67,20 +63,31 @@ bool Executor::run_here(Work& work, bool may_spin) {
   return true;
 }
 
+void Executor::end(Work& work, const Status& why) const {
+  observation_.failed(work.submissions, why);
+  for (const Handle& submission : work.submissions) {
+    if (submission) submission->finish(why);
+  }
+}
+
 void Executor::run(Work& work) {
   if (work.units.empty()) {
     const Status met = runner_.meet();
     const Status& outcome = work.verdict.ok() ? met : work.verdict;
+    if (!outcome.ok()) observation_.failed(work.submissions, outcome);
     for (const Handle& submission : work.submissions) submission->finish(outcome, work.answer);
     return;
   }
+  observation_.begun(work);
   if (is_special(work.units.front().kind())) {
+    observation_.done(work, {});
     for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
     return;
   }
   carrier_.set_ways(work.ways);
   const std::vector<Status> outcomes = runner_.run(work);
   scratch_.give_back();
+  observation_.done(work, outcomes);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (work.submissions[i]) work.submissions[i]->finish(outcomes[i]);
   }

@@ -29,6 +29,8 @@ class GroupCarrier : public Carrier {
     return group_->run(tuned, input, output, Deadline::never(), may_spin_);
   }
   void give_up(const Status& why) override { group_->give_up(why); }
+  std::string_view transport() const override { return group_->transport_name(); }
+  std::string_view algorithm() const override { return group_->algorithm_name(); }
   /// Only a thread of the application may spin.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
   void set_ways(const Ways& ways) { ways_ = ways; }
@@ -46,7 +48,7 @@ class Executor {
   using Special = std::function<void(const Unit&, const Handle&)>;
 
   Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
-           Observer* observer = nullptr);
+           const Observation& observation);
   ~Executor();
 
   /// Runs it later, after all that came before.
@@ -59,11 +61,13 @@ class Executor {
  private:
   void work(const std::stop_token& stop);
   void run(Work& work);
+  void end(Work& work, const Status& why) const;
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   GroupCarrier carrier_;
   PooledScratch scratch_;
+  const Observation observation_;
   Runner runner_;
   const Special special_;
   std::mutex mutex_;

@@ -57,6 +57,7 @@ Status Negotiation::receive(int from, std::span<const std::byte> message, Time n
 
 void Negotiation::on_up(size_t child, const Up& up, Time now) {
   child_waits_[child] = up.waiting;
+  if (notes_ready_) note_ready_of(child, up);
   for (uint32_t id : up.known) merge_.add_known(child, id, false, now);
   for (uint32_t id : up.partial) merge_.add_known(child, id, true, now);
   for (const Arrived& arrived : up.arrived) merge_.add(child, arrived, now);
@@ -65,6 +66,17 @@ void Negotiation::on_up(size_t child, const Up& up, Time now) {
     newly_joined_.push_back(member);
   }
   for (const Stalled& stalled : up.stalled) merge_.note_stalled(child, stalled);
+}
+
+void Negotiation::note_ready_of(size_t child, const Up& up) {
+  for (const std::vector<uint32_t>* ids : {&up.known, &up.partial}) {
+    for (uint32_t id : *ids) {
+      if (const Unit* unit = cache_.find(id)) ready_.push_back({unit->key(), tree_.below[child]});
+    }
+  }
+  for (const Arrived& arrived : up.arrived) {
+    ready_.push_back({arrived.variants.front().unit.key(), tree_.below[child]});
+  }
 }
 
 void Negotiation::send_down(const Down& down) {

@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -96,6 +97,14 @@ class Negotiation {
   /// something of this rank is unanswered.
   std::set<int> awaited(bool unanswered) const;
 
+  /// Units that all members at and below a child have handed in, as they come: for the timeline.
+  struct Ready {
+    std::string key;
+    std::vector<int> members;
+  };
+  void note_ready(bool wanted) { notes_ready_ = wanted; }
+  std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
+
   bool is_root() const { return tree_.is_root(); }
   size_t cached() const { return cache_.size(); }
   size_t incomplete() const { return merge_.size(); }
@@ -110,6 +119,7 @@ class Negotiation {
   void on_up(size_t child, const Up& up, Time now);
   void on_down(Down down, Time now);
   void announce_in_full(const Unit& unit, Time now);
+  void note_ready_of(size_t child, const Up& up);
   void gather(Up& up);
   void lead(Time now, bool stalls);
   void report_stalls(Up& up, Time now);
@@ -132,6 +142,7 @@ class Negotiation {
   bool waiting_ = false;
   bool told_waiting_ = false;
   bool aborted_ = false;
+  bool notes_ready_ = false;
   std::optional<Time> stall_check_;  ///< Never later than the first unit that is incomplete now can stall.
   std::vector<bool> child_waits_;
   std::vector<int> newly_joined_;
@@ -139,6 +150,7 @@ class Negotiation {
   /// Units of this rank that were announced by number and not answered yet.
   std::unordered_map<uint32_t, Unit> announced_;
   std::vector<Output> outputs_;
+  std::vector<Ready> ready_;
   Counters counters_;
 };
 

@@ -25,7 +25,7 @@ class ProcessSet {
   static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, BufferPool& pool,
                                                   std::shared_ptr<group::Group> group,
                                                   const NegotiationOptions& options, Executor::Special special,
-                                                  Observer* observer);
+                                                  const Observation& observation);
 
   const std::vector<int>& ranks() const { return group_->ranks(); }
   int member() const { return group_->member(); }
@@ -49,7 +49,6 @@ class ProcessSet {
   void close(const Status& why);
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
-  Negotiation::Counters counters() const;
   /// What batches are run with now.
   Tuning tuning() const;
   /// Where what autotune measures is written. Before the first drive().
@@ -58,8 +57,11 @@ class ProcessSet {
 
  private:
   ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group,
-             const NegotiationOptions& options, Executor::Special special, Observer* observer);
-  void act(Output& output, bool here, bool may_spin);
+             const NegotiationOptions& options, Executor::Special special, const Observation& observation);
+  void act(Output& output, Time now, bool here, bool may_spin);
+  void run_batch(output::Run& batch, Time now, bool here, bool may_spin);
+  void announce_new(Time now);
+  void tell_ready(Time now);
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
   void note_tuned(const output::Tuned& tuned);
@@ -68,6 +70,7 @@ class ProcessSet {
   const std::shared_ptr<group::Group> group_;
   std::unique_ptr<group::Post> post_;
   Queue queue_;
+  const Observation observation_;
   Executor executor_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
@@ -76,13 +79,14 @@ class ProcessSet {
   Negotiation negotiation_;
   Ways ways_;
   std::unique_ptr<TuningLog> tuning_log_;
+  Negotiation::Counters counted_;  ///< What the metrics have been told.
+  uint64_t batches_ = 0;
   std::optional<Time> waiting_since_;
   Time noted_;
 
   mutable std::mutex mutex_;
   Handle joining_;
   bool join_asked_ = false;
-  Negotiation::Counters counters_;
   Tuning tuning_;
 };
 

@@ -17,6 +17,7 @@
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
 #include "horo/net/key.h"
+#include "horo/rendezvous/host.h"
 #include "horo/rendezvous/store.h"
 #include "horo/transport/tcp/link.h"
 
@@ -51,6 +52,8 @@ class Engine {
   Bell& bell() { return *bell_; }
   Log& log() { return log_; }
   const Config& config() const { return options_.config; }
+  /// Where the user wants this rank's threads (HORO_THREAD_AFFINITY); -1: anywhere.
+  int core() const { return core_; }
 
   Group& world() { return *world_; }
   const std::shared_ptr<Group>& world_handle() const { return world_; }
@@ -63,6 +66,9 @@ class Engine {
   Result<std::span<std::byte>> allocate(size_t bytes);
   void free(std::byte* memory);
 
+  /// For one that started but that nobody will use: its rank can be taken again, by this process too. Before
+  /// shutdown().
+  void withdraw();
   /// Says goodbye; everything under way ends with kStopped. Idempotent.
   void shutdown();
 
@@ -79,6 +85,7 @@ class Engine {
   Status join();
   Status open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine);
   Status meet_peers(const PeerAddress& mine);
+  Status choose_core();
   void watch_peers();
   Result<std::shared_ptr<Group>> create_group_of_several(const std::vector<int>& ranks, Deadline deadline);
   /// Takes staging, and the control page where this rank is the first of the group on its host.
@@ -121,7 +128,9 @@ class Engine {
   std::unique_ptr<Bell> bell_;
   Self self_;
   std::vector<PeerAddress> peers_;  ///< By rank.
+  std::optional<rendezvous::PeerCard> card_;
   std::vector<int> local_ranks_;
+  int core_ = -1;
   collective::Table table_;
   std::unique_ptr<Control> control_;
   std::mutex mutex_;

@@ -52,6 +52,7 @@ struct GroupOptions {
   struct Ways {
     std::vector<collective::Way> allreduce, allgather;
   } ways = {};
+  int core = -1;  ///< Where its thread stays; -1: anywhere.
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
@@ -78,6 +79,9 @@ class Group {
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
   const GroupOptions::Ways& ways() const { return options_.ways; }
+
+  /// How many operations have begun here.
+  uint64_t operations() const { return number_.load(std::memory_order_relaxed); }
 
   /// Ranks in the job of the members that this group has missed in an operation.
   std::vector<int> gone() const;
