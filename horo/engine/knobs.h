@@ -83,7 +83,7 @@ inline constexpr IntegerKnob kAutotuneTrials{{.name = "HORO_AUTOTUNE_TRIALS",
                                               .help = "Settings that are tried at most, each in up to six samples.",
                                               .minimum = 1,
                                               .maximum = 1 << 20,
-                                              .test = "Autotune.TheLaunchersFlagsReachIt"}};
+                                              .test = "Autotune.ChoosesTheWayBetweenHostsWithoutChangingABit"}};
 
 inline constexpr TextKnob kTimeline{
     {.name = "HORO_TIMELINE",
