@@ -27,7 +27,7 @@ def traced() -> None:
         horo.start_timeline(f"{folder}/no/such/folder.json")
         raise AssertionError("a timeline where none can be")
     except OSError as error:
-        assert "folder.json" in str(error)
+        assert "no/such/folder" in str(error)
     for turn in ("first", "second"):
         horo.start_timeline(f"{folder}/{turn}.json", mark_cycles=True)
         horo.allreduce(np.ones(10, np.float32), name=f'{turn} "quoted"')
@@ -47,7 +47,7 @@ def test_a_timeline_is_started_and_stopped_twice(tmp_path: Path) -> None:
             assert names.count("ALLREDUCE") == 1, names
             assert "CYCLE_START" in names
             rows = {record["args"]["name"] for record in records if record.get("name") == "thread_name"}
-            assert rows == {"operations", f'allreduce.{turn} "quoted"'}
+            assert rows >= {"operations", f'allreduce.{turn} "quoted"'}
 
 
 def launched() -> None:
@@ -87,8 +87,9 @@ def counted() -> None:
         horo.allreduce(np.ones(10, np.float32), name="x")
     horo.grouped_allreduce([np.ones(3, np.float64)] * 4, name="g")
     horo.broadcast(np.ones(2, np.int32), root_rank=0)
-    pair = horo.add_process_set([0, 1])
-    horo.barrier(process_set=pair)
+    own = horo.add_process_set([horo.size() - 1])
+    if own.included():
+        horo.barrier(process_set=own)
     try:
         horo.allreduce(np.ones(1 + horo.rank(), np.float32), name="odd")
         raise AssertionError("ranks that disagree")
@@ -96,7 +97,7 @@ def counted() -> None:
         pass
     numbers = horo.metrics()
     assert (numbers["rank"], numbers["size"]) == (horo.rank(), 2)
-    assert set(numbers["process_sets"]) == {0, pair.process_set_id}
+    assert set(numbers["process_sets"]) == {0, own.process_set_id}
     everybody = numbers["process_sets"][0]
     assert set(everybody["operations"]) == {"allreduce", "broadcast"}
     sums = everybody["operations"]["allreduce"]
@@ -114,7 +115,8 @@ def counted() -> None:
     assert everybody["messages_sent"] > 0
     assert everybody["messages_received"] > 0
     assert everybody["stalls"] == 0
-    assert numbers["process_sets"][pair.process_set_id]["operations"]["barrier"]["tensors"] == 1
+    barriers = numbers["process_sets"][own.process_set_id]["operations"]
+    assert (barriers["barrier"]["tensors"] if own.included() else len(barriers)) == int(own.included())
     assert f'horo_errors_total{{rank="{horo.rank()}",process_set="0",operation="allreduce"}} 1\n' in horo.metrics_text()
     horo.barrier()
 
