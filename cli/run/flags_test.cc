@@ -341,7 +341,7 @@ const std::vector<Setting>& settings() {
       {{"--autotune-log-file", "a.csv"}, "AUTOTUNE_LOG", "a.csv"},
       {{"--autotune-warmup-samples", "0"}, "AUTOTUNE_WARMUP_SAMPLES", "0"},
       {{"--autotune-steps-per-sample", "5"}, "AUTOTUNE_STEPS_PER_SAMPLE", "5"},
-      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9"},
+      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9", "AUTOTUNE_TRIALS"},
       {{"--autotune-gaussian-process-noise", "0.5"}, "AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.5"},
       {{"--timeline-filename", "t.json"}, "TIMELINE", "t.json"},
       {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},
