@@ -20,6 +20,7 @@
 #include "cli/run/options.h"
 
 #include "horo/api/horo.h"
+#include "horo/base/build.h"
 #include "horo/base/text.h"
 #include "horo/net/poller.h"
 
@@ -231,6 +232,7 @@ TEST_F(RunFlags, VersionsThatDifferAreNamed) {
   const Ran ran = horo(text("-H there:1 --ssh-command ", fake, " true"));
   EXPECT_EQ(ran.code, 1);
   EXPECT_TRUE(contains(ran.err, "host there: versions differ: it has horo 8.1.4")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, std::string(build_info().version))) << ran.err;
 }
 
 TEST_F(RunFlags, OutputGoesToFilesToo) {
@@ -339,7 +341,7 @@ const std::vector<Setting>& settings() {
       {{"--autotune-log-file", "a.csv"}, "AUTOTUNE_LOG", "a.csv"},
       {{"--autotune-warmup-samples", "0"}, "AUTOTUNE_WARMUP_SAMPLES", "0"},
       {{"--autotune-steps-per-sample", "5"}, "AUTOTUNE_STEPS_PER_SAMPLE", "5"},
-      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9"},
+      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9", "AUTOTUNE_TRIALS"},
       {{"--autotune-gaussian-process-noise", "0.5"}, "AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.5"},
       {{"--timeline-filename", "t.json"}, "TIMELINE", "t.json"},
       {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},

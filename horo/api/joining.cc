@@ -75,6 +75,18 @@ Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<cons
 
 std::span<const KnobTable> knob_tables() { return kTables; }
 
+std::string old_variables_markdown() {
+  std::string out =
+      "\n## Variables of Horovod's that set nothing\n\n"
+      "Whoever sets one is told so: at level warning where the job does not do what it asks for, else at level "
+      "info.\n\n"
+      "| variable | why | level |\n|---|---|---|\n";
+  for (const OldVariable& old : kOldVariables) {
+    out += text("| `", old.name, "` | ", old.why, " | ", old.matters ? "warning" : "info", " |\n");
+  }
+  return out;
+}
+
 }  // namespace horo::api
 
 const char* horo_knobs_help(void) {
@@ -83,6 +95,6 @@ const char* horo_knobs_help(void) {
 }
 
 const char* horo_knobs_markdown(void) {
-  static const std::string kMarkdown = horo::knobs_markdown(kTables);
+  static const std::string kMarkdown = horo::knobs_markdown(kTables) + horo::api::old_variables_markdown();
   return kMarkdown.c_str();
 }

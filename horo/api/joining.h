@@ -35,5 +35,7 @@ Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<cons
 
 /// Of all modules.
 std::span<const KnobTable> knob_tables();
+/// The page of old variables, behind that of knobs.
+std::string old_variables_markdown();
 
 }  // namespace horo::api

@@ -129,6 +129,7 @@ TEST(KnobTables, AreDocumented) {
     EXPECT_NE(page.find(text("| `", knob->row.name, "` |")), std::string::npos)
         << knob->row.name << " is not in docs/knobs.md; run make docs";
   }
+  EXPECT_NE(page.find(old_variables_markdown()), std::string::npos) << "docs/knobs.md is not of today; run make docs";
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ void Executor::run(Work& work) {
     for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
     return;
   }
+  carrier_.set_ways(work.ways);
   const std::vector<Status> outcomes = runner_.run(work);
   scratch_.give_back();
   observation_.done(work, outcomes);

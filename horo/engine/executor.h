@@ -23,17 +23,22 @@ class GroupCarrier : public Carrier {
   int size() const override { return group_->size(); }
   int member() const override { return group_->member(); }
   Status run(const collective::Operation& operation, const std::byte* input, std::byte* output) override {
-    return group_->run(operation, input, output, Deadline::never(), may_spin_);
+    if (ways_.are_usual()) return group_->run(operation, input, output, Deadline::never(), may_spin_);
+    collective::Operation tuned = operation;
+    tuned.way = ways_.of(operation.kind);
+    return group_->run(tuned, input, output, Deadline::never(), may_spin_);
   }
   void give_up(const Status& why) override { group_->give_up(why); }
   std::string_view transport() const override { return group_->transport_name(); }
   std::string_view algorithm() const override { return group_->algorithm_name(); }
   /// Only a thread of the application may spin.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
+  void set_ways(const Ways& ways) { ways_ = ways; }
 
  private:
   const std::shared_ptr<group::Group> group_;
   bool may_spin_ = false;
+  Ways ways_;
 };
 
 /// Thread-safe.

@@ -52,6 +52,39 @@ inline constexpr SecondsKnob kStallAbort{
      .help = "After so long everything fails instead; must be longer than HORO_STALL_WARNING; 0: never.",
      .test = "EngineKnobs.StallAbortEndsTheWait"}};
 
+inline constexpr BoolKnob kAutotune{
+    {.name = "HORO_AUTOTUNE",
+     .legacy = "HOROVOD_AUTOTUNE",
+     .fallback = "0",
+     .help = "Whether better values of HORO_FUSION_THRESHOLD and HORO_GATHER_WINDOW, and better ways of allreduce and "
+             "allgather between hosts, are looked for while the job runs; what is set stays as it is.",
+     .test = "Autotune.LeavesABadThresholdOnAllRanksAtOnce"}};
+inline constexpr TextKnob kAutotuneLog{{.name = "HORO_AUTOTUNE_LOG",
+                                        .legacy = "HOROVOD_AUTOTUNE_LOG",
+                                        .help = "CSV file of what autotune measures, written by rank 0.",
+                                        .test = "Autotune.LeavesABadThresholdOnAllRanksAtOnce"}};
+inline constexpr IntegerKnob kAutotuneWarmupSamples{{.name = "HORO_AUTOTUNE_WARMUP_SAMPLES",
+                                                     .legacy = "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+                                                     .fallback = "3",
+                                                     .help = "Samples at the beginning that do not count.",
+                                                     .minimum = 0,
+                                                     .maximum = 1 << 20,
+                                                     .test = "Autotune.LeavesABadThresholdOnAllRanksAtOnce"}};
+inline constexpr IntegerKnob kAutotuneStepsPerSample{{.name = "HORO_AUTOTUNE_STEPS_PER_SAMPLE",
+                                                      .legacy = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
+                                                      .fallback = "10",
+                                                      .help = "How often the tensors come again in one sample.",
+                                                      .minimum = 1,
+                                                      .maximum = 1 << 20,
+                                                      .test = "Autotune.LeavesABadThresholdOnAllRanksAtOnce"}};
+inline constexpr IntegerKnob kAutotuneTrials{{.name = "HORO_AUTOTUNE_TRIALS",
+                                              .legacy = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES",
+                                              .fallback = "20",
+                                              .help = "Settings that are tried at most, each in up to six samples.",
+                                              .minimum = 1,
+                                              .maximum = 1 << 20,
+                                              .test = "Autotune.ChoosesTheWayBetweenHostsWithoutChangingABit"}};
+
 inline constexpr TextKnob kTimeline{
     {.name = "HORO_TIMELINE",
      .legacy = "HOROVOD_TIMELINE",
@@ -78,8 +111,10 @@ inline constexpr TextKnob kMetricsAddress{
      .help = "The IP address that metrics are served at; 0.0.0.0 or ::, for everybody who can reach this host.",
      .test = "Metrics.AreServedAtTheAddressThatWasAskedFor"}};
 
-inline constexpr const Knob* kKnobs[] = {&kFusionThreshold,    &kGatherWindow, &kCacheCapacity, &kDisableGroupFusion,
-                                         &kStallCheckDisable,  &kStallWarning, &kStallAbort,    &kTimeline,
-                                         &kTimelineMarkCycles, &kMetricsPort,  &kMetricsAddress};
+inline constexpr const Knob* kKnobs[] = {
+    &kFusionThreshold,        &kGatherWindow,   &kCacheCapacity, &kDisableGroupFusion, &kStallCheckDisable,
+    &kStallWarning,           &kStallAbort,     &kAutotune,      &kAutotuneLog,        &kAutotuneWarmupSamples,
+    &kAutotuneStepsPerSample, &kAutotuneTrials, &kTimeline,      &kTimelineMarkCycles, &kMetricsPort,
+    &kMetricsAddress};
 
 }  // namespace horo::engine

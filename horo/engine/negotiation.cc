@@ -12,7 +12,9 @@ Negotiation::Negotiation(Tree tree, NegotiationOptions options)
       options_(std::move(options)),
       merge_(tree_, cache_),
       coordinator_(options_.coordinator, cache_),
-      child_waits_(tree_.children.size(), false) {}
+      child_waits_(tree_.children.size(), false) {
+  if (is_root() && options_.tuner) tuner_.emplace(*options_.tuner);
+}
 
 void Negotiation::announce(const Unit& unit, Time now) {
   const uint32_t id = cache_.id_of(unit.key());
@@ -103,6 +105,7 @@ void Negotiation::on_down(Down down, Time now) {
     }
     outputs_.emplace_back(output::Fail{std::move(failure.names), std::move(failure.message)});
   }
+  if (down.tuning) outputs_.emplace_back(output::Tune{*down.tuning});
   for (Batch& batch : down.batches) {
     output::Run run;
     for (Item& item : batch.items) {
@@ -199,6 +202,7 @@ void Negotiation::lead(Time now, bool stalls) {
   for (int member : std::exchange(newly_joined_, {})) last_joined_ = member;
   const bool all_joined = merge_.joined().size() == options_.coordinator.ranks.size();
   down = coordinator_.close(anybody_waits() || all_joined, merge_, now);
+  if (tuner_ && !down.batches.empty()) tune(down, now);
   if (all_joined) down.all_joined = std::exchange(last_joined_, std::nullopt);
   if (stalls) {
     Up unused;
@@ -206,6 +210,27 @@ void Negotiation::lead(Time now, bool stalls) {
     abort_when_stalled(down, now);
   }
   if (!down.empty()) on_down(std::move(down), now);
+}
+
+// The batches at hand were planned with the old settings and are run with the new: they belong to the step that does
+// not count.
+void Negotiation::tune(Down& down, Time now) {
+  for (const Batch& batch : down.batches) {
+    for (const Item& item : batch.items) {
+      const Unit& unit = item.unit ? *item.unit : *cache_.find(item.id);
+      tuner_->ran(unit.key(), unit.bytes());
+    }
+  }
+  down.tuning = tuner_->step(now);
+  if (down.tuning) {
+    coordinator_.set_threshold(down.tuning->threshold);
+    coordinator_.set_window(down.tuning->window);
+  }
+  std::vector<Measured> measured = tuner_->take_measured();
+  if (measured.empty()) return;
+  const bool done = tuner_->done();
+  outputs_.emplace_back(output::Tuned{std::move(measured), done ? std::optional(tuner_->gain()) : std::nullopt});
+  if (done) tuner_.reset();
 }
 
 void Negotiation::abort_when_stalled(Down& down, Time now) {

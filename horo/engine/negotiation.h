@@ -25,6 +25,7 @@
 #include "horo/engine/merge.h"
 #include "horo/engine/message.h"
 #include "horo/engine/tree.h"
+#include "horo/engine/tuner.h"
 
 namespace horo::engine {
 
@@ -32,6 +33,7 @@ struct NegotiationOptions {
   CoordinatorOptions coordinator;
   Duration stall_warning = std::chrono::seconds(60);  ///< Zero: never.
   Duration stall_abort = Duration::zero();            ///< Zero: never.
+  std::optional<TunerOptions> tuner;                  ///< Used at the root alone.
 };
 
 namespace output {
@@ -46,6 +48,15 @@ struct Run {
 struct Fail {
   std::vector<std::string> names;
   std::string message;
+};
+/// What the batches that follow are run with.
+struct Tune {
+  Tuning tuning;
+};
+/// At the root: what the tuner has measured. `gain` when it is done.
+struct Tuned {
+  std::vector<Measured> measured;
+  std::optional<double> gain;
 };
 /// Everybody has joined.
 struct Joined {
@@ -62,7 +73,8 @@ struct Abort {
   std::string message;
 };
 }  // namespace output
-using Output = std::variant<output::Send, output::Run, output::Fail, output::Joined, output::Stall, output::Abort>;
+using Output = std::variant<output::Send, output::Run, output::Fail, output::Tune, output::Tuned, output::Joined,
+                            output::Stall, output::Abort>;
 
 /// Pure: no clock, no thread, no wire.
 class Negotiation {
@@ -119,12 +131,14 @@ class Negotiation {
   bool may_abort() const { return is_root() && !aborted_ && options_.stall_abort > Duration::zero(); }
   bool anybody_waits() const;
   void send_down(const Down& down);
+  void tune(Down& down, Time now);
 
   const Tree tree_;
   const NegotiationOptions options_;
   Cache cache_;
   Merge merge_;
   Coordinator coordinator_;
+  std::optional<Tuner> tuner_;  ///< Until it is done.
   bool waiting_ = false;
   bool told_waiting_ = false;
   bool aborted_ = false;

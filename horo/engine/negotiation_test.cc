@@ -21,6 +21,7 @@ struct Plan {
   size_t capacity = 1024;
   uint64_t threshold = 128 << 20;
   Duration stall_abort = Duration::zero();
+  std::optional<TunerOptions> tuner = {};
 };
 
 /// Delivers messages and lets members act in an order that a seed decides.
@@ -32,6 +33,7 @@ class World {
     options.coordinator.cache_capacity = plan.capacity;
     options.coordinator.fusion.threshold = plan.threshold;
     options.stall_abort = plan.stall_abort;
+    options.tuner = plan.tuner;
     for (int member = 0; member < plan.members; ++member) options.coordinator.ranks.push_back(100 + member);
     for (int member = 0; member < plan.members; ++member) {
       members_.push_back(std::make_unique<Negotiation>(Tree::of(shape, member), options));
@@ -84,7 +86,9 @@ class World {
   void pass(Duration time) { now_ += time; }
 
   struct Log {
-    std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+'.
+    std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+', and new settings between them.
+    size_t tunings = 0;
+    size_t measured = 0;
     std::map<std::string, std::string> failures;
     std::vector<int> joins;
     std::vector<output::Stall> stalls;
@@ -108,6 +112,11 @@ class World {
         log.failures[name] = fail->message;
         on_done(member, name);
       }
+    } else if (const auto* tune = std::get_if<output::Tune>(&output)) {
+      log.runs.push_back(tuning_text(tune->tuning));
+      ++log.tunings;
+    } else if (const auto* tuned = std::get_if<output::Tuned>(&output)) {
+      log.measured += tuned->measured.size();
     } else if (const auto* joined = std::get_if<output::Joined>(&output)) {
       log.joins.push_back(joined->last);
     } else if (const auto* stall = std::get_if<output::Stall>(&output)) {
@@ -254,6 +263,29 @@ TEST(Negotiation, AnyOrderAndAnyDelayEndsInTheSameRunsOnAllMembers) {
     run_random_steps(seed);
     if (HasFailure()) return;
   }
+}
+
+TEST(Negotiation, SettingsChangeAtTheSameBatchOnAllMembers) {
+  Plan plan{7, {0, 0, 1, 1, 1, 2, 2}};
+  plan.tuner = TunerOptions{.space = tuning_space({}, {}, {}), .warmup = 1, .steps = 2};
+  World world(plan, base_seed());
+  for (int step = 0; step < 2000; ++step) {
+    for (int member = 0; member < plan.members; ++member) {
+      for (int tensor = 0; tensor < 3; ++tensor) world.at(member).announce(one(text("t", tensor)), world.now());
+    }
+    world.settle();
+  }
+  EXPECT_GE(world.log(0).tunings, 10u);
+  EXPECT_GE(world.log(0).measured, 20u);
+  for (int member = 1; member < plan.members; ++member) {
+    EXPECT_EQ(world.log(member).runs, world.log(0).runs);
+    EXPECT_EQ(world.log(member).measured, 0u) << "the root measures";
+  }
+  const std::vector<std::string>& runs = world.log(0).runs;
+  const auto last = std::find_if(runs.rbegin(), runs.rend(), [](const auto& run) { return run[0] == 'f'; });
+  ASSERT_NE(last, runs.rend());
+  EXPECT_EQ(*last, tuning_text({})) << "nothing was faster";
+  EXPECT_GT(last - runs.rbegin(), 500) << "it has stopped";
 }
 
 TEST(Negotiation, AUnitThatIsKnownTravelsAsANumber) {

@@ -116,6 +116,13 @@ void Observation::done(const Work& work, const std::vector<Status>& outcomes) co
   trace_batch(TraceStep::kDone, work, {});
 }
 
+void Observation::ended(const Status& why) const {
+  if (!traced()) return;
+  TraceEvent event = event_of(TraceStep::kEnded, Clock::now());
+  event.words = why.to_string();
+  timeline_->push(std::move(event));
+}
+
 void Observation::failed(const std::vector<Handle>& submissions, const Status& why) const {
   for (const Handle& submission : submissions) {
     if (metrics_ == nullptr || !submission || submission->size() == 0) continue;

@@ -70,6 +70,8 @@ class Observation {
   void done(const Work& work, const std::vector<Status>& outcomes) const;
   /// The submissions end without having been run.
   void failed(const std::vector<Handle>& submissions, const Status& why) const;
+  /// The set itself has ended.
+  void ended(const Status& why) const;
 
  private:
   void count_done(const Work& work, const std::vector<Status>& outcomes) const;

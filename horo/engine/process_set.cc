@@ -18,7 +18,8 @@ ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<
       group_(std::move(group)),
       observation_(observation),
       executor_(engine, pool, group_, std::move(special), observation),
-      negotiation_(Tree::of(group_->shape(), group_->member()), options) {}
+      negotiation_(Tree::of(group_->shape(), group_->member()), options),
+      tuning_{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window, .ways = {}} {}
 
 Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
                                                      std::shared_ptr<group::Group> group,
@@ -98,6 +99,7 @@ void ProcessSet::run_batch(output::Run& batch, Time now, bool here, bool may_spi
   work.number = ++batches_;
   for (const Unit& unit : batch.units) work.submissions.push_back(queue_.take(unit.key()));
   work.units = std::move(batch.units);
+  work.ways = ways_;
   observation_.agreed(work, now);
   run(std::move(work), here, may_spin);
 }
@@ -109,12 +111,18 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
   } else if (auto* batch = std::get_if<output::Run>(&output)) {
     run_batch(*batch, now, here, may_spin);
   } else if (auto* fail = std::get_if<output::Fail>(&output)) {
-    run({{}, queue_.take_all_of(fail->names), Status(Code::kMismatch, fail->message), 0, 0}, here, may_spin);
+    run({{}, queue_.take_all_of(fail->names), Status(Code::kMismatch, fail->message), 0, 0, {}}, here, may_spin);
+  } else if (auto* tune = std::get_if<output::Tune>(&output)) {
+    ways_ = tune->tuning.ways;
+    std::lock_guard lock(mutex_);
+    tuning_ = tune->tuning;
+  } else if (auto* tuned = std::get_if<output::Tuned>(&output)) {
+    note_tuned(*tuned);
   } else if (auto* joined = std::get_if<output::Joined>(&output)) {
     std::unique_lock lock(mutex_);
     Handle joining = std::exchange(joining_, nullptr);
     lock.unlock();
-    run({{}, {std::move(joining)}, {}, ranks()[static_cast<size_t>(joined->last)], 0}, here, may_spin);
+    run({{}, {std::move(joining)}, {}, ranks()[static_cast<size_t>(joined->last)], 0, {}}, here, may_spin);
   } else if (auto* stall = std::get_if<output::Stall>(&output)) {
     observation_.stalled();
     engine_.log().warning(stall_text(*stall, ranks()));
@@ -150,7 +158,7 @@ Deadline ProcessSet::next(Time now) const {
 }
 
 void ProcessSet::close(const Status& why) {
-  over_ = true;
+  if (!over_.exchange(true)) observation_.ended(why);
   const std::vector<Handle> rest = queue_.close(why);
   observation_.failed(rest, why);
   for (const Handle& submission : rest) submission->finish(why);
@@ -165,6 +173,24 @@ void ProcessSet::end(const Status& why) {
   close(why);
   group_->stop(why);
   engine_.remove_group(group_);
+}
+
+void ProcessSet::note_tuned(const output::Tuned& tuned) {
+  if (tuning_log_) {
+    if (Status status = tuning_log_->write(tuned.measured); !status.ok()) {
+      engine_.log().warning("autotune: ", status, "; its log ends here");
+      tuning_log_.reset();
+    }
+  }
+  if (!tuned.gain) return;
+  tuning_log_.reset();
+  engine_.log().info("autotune: done, ", tuning_text(tuned.measured.back().tuning), ", ", *tuned.gain,
+                     " times as fast as at the beginning");
+}
+
+Tuning ProcessSet::tuning() const {
+  std::lock_guard lock(mutex_);
+  return tuning_;
 }
 
 }  // namespace horo::engine

@@ -11,6 +11,7 @@
 #include "horo/engine/executor.h"
 #include "horo/engine/negotiation.h"
 #include "horo/engine/queue.h"
+#include "horo/engine/tuning_log.h"
 #include "horo/group/engine.h"
 #include "horo/group/post.h"
 
@@ -48,6 +49,10 @@ class ProcessSet {
   void close(const Status& why);
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
+  /// What batches are run with now.
+  Tuning tuning() const;
+  /// Where what autotune measures is written. Before the first drive().
+  void set_tuning_log(std::unique_ptr<TuningLog> log) { tuning_log_ = std::move(log); }
   size_t pending() const { return queue_.size(); }
 
  private:
@@ -59,6 +64,7 @@ class ProcessSet {
   void tell_ready(Time now);
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
+  void note_tuned(const output::Tuned& tuned);
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
@@ -71,6 +77,8 @@ class ProcessSet {
 
   // The driver's.
   Negotiation negotiation_;
+  Ways ways_;
+  std::unique_ptr<TuningLog> tuning_log_;
   Negotiation::Counters counted_;  ///< What the metrics have been told.
   uint64_t batches_ = 0;
   std::optional<Time> waiting_since_;
@@ -79,6 +87,7 @@ class ProcessSet {
   mutable std::mutex mutex_;
   Handle joining_;
   bool join_asked_ = false;
+  Tuning tuning_;
 };
 
 }  // namespace horo::engine

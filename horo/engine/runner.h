@@ -12,6 +12,7 @@
 #include "horo/engine/observation.h"
 #include "horo/engine/submission.h"
 #include "horo/engine/tensor.h"
+#include "horo/engine/tuning.h"
 
 namespace horo::engine {
 
@@ -31,6 +32,7 @@ struct Work {
   Status verdict;
   int64_t answer = 0;
   uint64_t number = 0;  ///< Counts the batches of the set, the same on all members.
+  Ways ways = {};
 };
 
 /// Used by one thread at a time.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "horo/base/text.h"
+#include "horo/engine/autotune.h"
 #include "horo/engine/knobs.h"
 
 namespace horo::engine {
@@ -78,6 +79,10 @@ Status check_sets(std::vector<std::vector<int>>& sets, int size) {
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
   std::unique_ptr<Runtime> runtime(new Runtime());
   HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
+  if (options.tuning) {
+    runtime->negotiation_.coordinator.fusion.threshold = options.tuning->threshold;
+    runtime->negotiation_.coordinator.window = options.tuning->window;
+  }
   const Status opened = runtime->open(options);
   if (opened.ok()) return runtime;
   if (runtime->engine_ != nullptr) runtime->engine_->withdraw();
@@ -122,8 +127,13 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, negotiation_, special,
+    NegotiationOptions options = negotiation_;
+    const Config& config = engine_->config();
+    const Tuning start{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window};
+    if (number == 0) options.tuner = tuner_options(config, start, *group);
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, options, special,
                                             Observation(number, timeline_.get(), &metrics_.set(number))));
+    if (options.tuner && rank() == 0) known.set->set_tuning_log(open_tuning_log(config, engine_->log()));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -327,6 +337,11 @@ Result<std::vector<int>> Runtime::set_ranks(int set) const {
   auto found = sets_.find(set);
   if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
   return found->second.ranks;
+}
+
+Tuning Runtime::tuning() const {
+  const auto all = find(0);
+  return all.ok() ? (*all)->tuning() : Tuning{};
 }
 
 void Runtime::shutdown() {

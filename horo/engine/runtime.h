@@ -25,6 +25,8 @@ struct RuntimeOptions {
   group::EngineOptions engine;
   /// Ranks of process sets that exist from the start, the same on all ranks; they get the numbers 1, 2, ...
   std::vector<std::vector<int>> process_sets;
+  /// What to begin with instead of what the knobs say: what autotune found in an earlier run, say.
+  std::optional<Tuning> tuning = {};
 };
 
 /// Where this rank is among the hosts.
@@ -64,6 +66,9 @@ class Runtime {
   Status remove_set(int set);
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
+
+  /// What batches of the set of all ranks are run with now. The only set that is tuned.
+  Tuning tuning() const;
 
   /// Writes this rank's timeline from now on; see timeline_path() for the name of its file. Another is finished first.
   Status start_timeline(const std::string& path, bool mark_cycles = false);

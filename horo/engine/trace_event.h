@@ -28,6 +28,7 @@ enum class TraceStep : uint8_t {
   kDone,      ///< The batch is over; `words` is what it ended in if that is an error.
   kFailed,    ///< `tensors` end without having been run: `words`.
   kCycle,     ///< The coordinator has closed its window.
+  kEnded,     ///< The process set has ended: `words`.
 };
 
 struct TraceEvent {

@@ -186,6 +186,9 @@ void TraceText::add(const TraceEvent& event, std::string& out) {
   if (event.step == TraceStep::kHandedIn) return handed_in(event, out);
   if (event.step == TraceStep::kAgreed) return agreed(event, out);
   if (event.step == TraceStep::kCycle) return instant(row_of_set(event.set, out), event.at, "CYCLE_START", {}, out);
+  if (event.step == TraceStep::kEnded) {
+    return instant(row_of_set(event.set, out), event.at, "ENDED", error_of(event), out);
+  }
   if (event.step == TraceStep::kReady) {
     const Row& row = row_of(event.set, event.words, out);
     return instant(row.number, event.at, text("ready: ", ranks_text(event.ranks)), {}, out);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "horo/base/text.h"
+#include "horo/group/affinity.h"
 #include "horo/group/fork.h"
 #include "horo/group/knobs.h"
 #include "horo/group/solo_plane.h"
@@ -68,6 +69,7 @@ void Engine::withdraw() {
 
 Status Engine::join() {
   const Config& config = options_.config;
+  HORO_TRY(core_for(config.get(kThreadAffinity), 0, 1).status());  // Before anybody else hears of it.
   if (config.get(kTransport) != "tcp" && options_.size > 1) {
     auto memory = Memory::create(options_.rank);
     if (memory.ok()) {
@@ -210,6 +212,8 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   group_options.member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
   group_options.shape = shape_of(ranks);
   group_options.settle_limit = options_.config.get(kTimeout);
+  group_options.ways = {other_ways(collective::Kind::kAllreduce, *plane, group_options.shape),
+                        other_ways(collective::Kind::kAllgather, *plane, group_options.shape)};
   group_options.core = core_;
   auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
   log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());

@@ -9,6 +9,7 @@
 #include "horo/base/config.h"
 #include "horo/base/log.h"
 #include "horo/base/system.h"
+#include "horo/collective/selector.h"
 #include "horo/collective/table.h"
 #include "horo/group/bell.h"
 #include "horo/group/control.h"
@@ -90,6 +91,10 @@ class Engine {
   /// Takes staging, and the control page where this rank is the first of the group on its host.
   Status offer_memory(const std::vector<int>& ranks, GroupOffer& offer, Holding& holding);
   std::vector<std::string> common_settings() const;
+  /// What HORO_ALGORITHM and HORO_HIERARCHICAL_* ask for.
+  Result<collective::Forced> forced() const;
+  std::vector<collective::Way> other_ways(collective::Kind kind, const Plane& plane,
+                                          const collective::Shape& shape) const;
   Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
                                             transport::Watcher& watcher, Deadline deadline);
   Result<transport::Space> make_space(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,

@@ -49,6 +49,20 @@ inline constexpr TextKnob kAlgorithm{
      .help = "Forces algorithms between hosts: a name for every operation it can do, or kind=name,... "
              "(horo check --algorithms lists them).",
      .test = "Hierarchy.IsForcedAndForbiddenByName"}};
+inline constexpr ChoiceKnob kHierarchicalAllreduce{
+    {.name = "HORO_HIERARCHICAL_ALLREDUCE",
+     .legacy = "HOROVOD_HIERARCHICAL_ALLREDUCE",
+     .fallback = "auto",
+     .help = "Whether allreduce passes in two levels, hosts and what is between them, in groups that have both; auto: "
+             "yes, or what autotune finds.",
+     .choices = "auto|0|1",
+     .test = "Autotune.HierarchyIsForcedAndForbiddenUnderBothNames"}};
+inline constexpr ChoiceKnob kHierarchicalAllgather{{.name = "HORO_HIERARCHICAL_ALLGATHER",
+                                                    .legacy = "HOROVOD_HIERARCHICAL_ALLGATHER",
+                                                    .fallback = "auto",
+                                                    .help = "The same for allgather.",
+                                                    .choices = "auto|0|1",
+                                                    .test = "Autotune.HierarchyIsForcedAndForbiddenUnderBothNames"}};
 inline constexpr BoolKnob kDeterministic{
     {.name = "HORO_DETERMINISTIC",
      .fallback = "1",
@@ -76,8 +90,20 @@ inline constexpr TextKnob kThreadAffinity{
              "threads of the program are left alone.",
      .test = "GroupKnobs.ThreadAffinityKeepsTheThreadsOfEachRankOnItsCore"}};
 
-inline constexpr const Knob* kKnobs[] = {&kStaging,  &kTimeout,     &kFreezeTimeout, &kTransport,     &kStreams,
-                                         &kChecksum, &kEncrypt,     &kAlgorithm,     &kDeterministic, &kInterface,
-                                         &kLogLevel, &kLogHideTime, &kThreadAffinity};
+inline constexpr const Knob* kKnobs[] = {&kStaging,
+                                         &kTimeout,
+                                         &kFreezeTimeout,
+                                         &kTransport,
+                                         &kStreams,
+                                         &kChecksum,
+                                         &kEncrypt,
+                                         &kAlgorithm,
+                                         &kHierarchicalAllreduce,
+                                         &kHierarchicalAllgather,
+                                         &kDeterministic,
+                                         &kInterface,
+                                         &kLogLevel,
+                                         &kLogHideTime,
+                                         &kThreadAffinity};
 
 }  // namespace horo::group

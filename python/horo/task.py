@@ -51,6 +51,9 @@ def hand_back(fd: int, outcome: dict[str, Any]) -> None:
 
 
 def main() -> int:
+    if "HORO_RESULT_FD" not in os.environ:
+        print("horo.task is what horo.run() starts on its ranks; it is not run by hand", file=sys.stderr)
+        return 2
     fd = int(os.environ.pop("HORO_RESULT_FD"))
     os.set_inheritable(fd, False)  # What this rank starts must not keep the launcher waiting.
     call = sys.stdin.buffer.read()

@@ -6,7 +6,6 @@
 
 #include "tests/launcher/launched.h"
 #include "tests/workload.h"
-#include "tests/workload.h"
 
 #include "horo/base/text.h"
 

@@ -32,6 +32,8 @@ FUNCTIONS = {
     "rocm_built": ("", False),
     "add_process_set": ("process_set", ...),
     "remove_process_set": ("process_set", ...),
+    "start_timeline": ("file_path mark_cycles", ...),
+    "stop_timeline": ("", None),
 }
 NEED_INIT = {
     *("size", "rank", "local_size", "local_rank", "cross_size", "cross_rank", "is_homogeneous"),
