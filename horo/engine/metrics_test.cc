@@ -23,7 +23,6 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
 TEST(Histogram, ABoundBelongsToItsBucketAndWhatIsBeyondToTheLast) {
-  Histogram histogram;
   const auto bucket_of = [](Duration span) {
     Histogram one;
     one.add(span);
