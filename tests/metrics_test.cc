@@ -176,12 +176,13 @@ uint16_t free_port() {
   return 0;
 }
 
-TEST(Metrics, AreServedByEachRankOnItsOwnPort) {
+void expect_served(const std::string& address) {
   Hold hold;
   JobOptions options;
   const uint16_t port = free_port();
   ASSERT_GT(port, 0);
   options.environment = {{"HORO_METRICS_PORT", std::to_string(port)}};
+  if (address != "127.0.0.1") options.environment["HORO_METRICS_ADDRESS"] = address;
   auto job = start(options, [&](Runtime& runtime) -> Status {
     hold.take_part();
     Memory memory{std::vector<float>(10, 1)};
@@ -194,15 +195,22 @@ TEST(Metrics, AreServedByEachRankOnItsOwnPort) {
   for (int rank : {0, 1}) {
     auto line = job->next_line(rank, Deadline::after_seconds(20));
     ASSERT_TRUE(line.ok() && *line == "served") << rank;
-    auto page = fetch(net::Address::loopback(static_cast<uint16_t>(port + rank)));
+    auto page = fetch(*net::Address::ip(address, static_cast<uint16_t>(port + rank)));
     ASSERT_TRUE(page.ok()) << page.status();
     const std::string labels = text("{rank=\"", rank, "\",process_set=\"0\",operation=\"allreduce\"}");
     EXPECT_NE(page->find(text("horo_tensors_total", labels, " 7\n")), std::string::npos) << *page;
     EXPECT_NE(page->find(text("horo_bytes_total", labels, " 280\n")), std::string::npos) << *page;
   }
+  if (address != "127.0.0.1") {
+    EXPECT_FALSE(fetch(net::Address::loopback(port)).ok()) << "and nowhere else";
+  }
   hold.let_go();
   expect_zero(*job);
 }
+
+TEST(Metrics, AreServedByEachRankOnItsOwnPort) { expect_served("127.0.0.1"); }
+
+TEST(Metrics, AreServedAtTheAddressThatWasAskedFor) { expect_served("127.0.0.2"); }
 
 TEST(Metrics, ThatCannotBeServedAreALineInTheLogAndNoHarm) {
   auto taken = net::ListenSocket::listen(net::Address::loopback());

@@ -109,7 +109,7 @@ inline constexpr TextKnob kMetricsAddress{
     {.name = "HORO_METRICS_ADDRESS",
      .fallback = "127.0.0.1",
      .help = "The IP address that metrics are served at; 0.0.0.0 or ::, for everybody who can reach this host.",
-     .test = "Metrics.ThatCannotBeServedAreALineInTheLogAndNoHarm"}};
+     .test = "Metrics.AreServedAtTheAddressThatWasAskedFor"}};
 
 inline constexpr const Knob* kKnobs[] = {
     &kFusionThreshold,        &kGatherWindow,   &kCacheCapacity, &kDisableGroupFusion, &kStallCheckDisable,

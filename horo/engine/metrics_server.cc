@@ -52,14 +52,15 @@ std::string http_answer(std::string_view request, const std::function<std::strin
 /// Used by the server's thread, but for the wake.
 class MetricsServer::Loop {
  public:
-  static Result<std::unique_ptr<Loop>> open(const net::Address& at, std::function<std::string()> page, Log& log) {
+  static Result<std::unique_ptr<Loop>> open(const net::Address& at, std::function<std::string()> page, Log& log,
+                                            Duration patience) {
     HORO_ASSIGN(net::ListenSocket listener, net::ListenSocket::listen(at, {.backlog = 64, .socket = {}}));
     HORO_ASSIGN(net::Poller poller, net::Poller::create());
     HORO_ASSIGN(net::Wake wake, net::Wake::create());
     HORO_TRY(poller.add(listener.fd(), net::Interest::kRead, kListenToken));
     HORO_TRY(poller.add(wake.fd(), net::Interest::kRead, kWakeToken));
     return std::unique_ptr<Loop>(
-        new Loop(std::move(listener), std::move(poller), std::move(wake), std::move(page), log));
+        new Loop(std::move(listener), std::move(poller), std::move(wake), std::move(page), log, patience));
   }
 
   const net::Address& address() const { return listener_.address(); }
@@ -90,12 +91,14 @@ class MetricsServer::Loop {
     bool answered = false;
   };
 
-  Loop(net::ListenSocket listener, net::Poller poller, net::Wake wake, std::function<std::string()> page, Log& log)
+  Loop(net::ListenSocket listener, net::Poller poller, net::Wake wake, std::function<std::string()> page, Log& log,
+       Duration patience)
       : listener_(std::move(listener)),
         poller_(std::move(poller)),
         wake_(std::move(wake)),
         page_(std::move(page)),
-        log_(log) {}
+        log_(log),
+        patience_(patience) {}
 
   // The oldest comes first: tokens rise, and all have the same patience.
   Deadline next_deadline() const {
@@ -115,7 +118,7 @@ class MetricsServer::Loop {
       if (clients_.size() >= kMostClients) end(clients_.begin()->first);
       const uint64_t token = next_token_++;
       if (!poller_.add((**socket).fd(), net::Interest::kRead, token).ok()) continue;
-      clients_.emplace(token, Client{std::move(**socket), Deadline::after(kPatience), {}, {}, 0, false});
+      clients_.emplace(token, Client{std::move(**socket), Deadline::after(patience_), {}, {}, 0, false});
     }
   }
 
@@ -187,6 +190,7 @@ class MetricsServer::Loop {
   const net::Wake wake_;
   const std::function<std::string()> page_;
   Log& log_;
+  const Duration patience_;
   std::map<uint64_t, Client> clients_;
   uint64_t next_token_ = kFirstToken;
   bool listening_ = true;
@@ -198,8 +202,8 @@ MetricsServer::~MetricsServer() { thread_ = Thread(); }
 const net::Address& MetricsServer::address() const { return loop_->address(); }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const net::Address& at, std::function<std::string()> page,
-                                                            Log& log) {
-  HORO_ASSIGN(std::unique_ptr<Loop> loop, Loop::open(at, std::move(page), log));
+                                                            Log& log, Duration patience) {
+  HORO_ASSIGN(std::unique_ptr<Loop> loop, Loop::open(at, std::move(page), log, patience));
   std::unique_ptr<MetricsServer> server(new MetricsServer(std::move(loop)));
   HORO_ASSIGN(server->thread_, Thread::start("horo-metrics", [loop = server->loop_.get()](const std::stop_token& stop) {
                 loop->run(stop);

@@ -21,20 +21,19 @@ std::string http_answer(std::string_view request, const std::function<std::strin
 /// A request that is longer is refused.
 inline constexpr size_t kLongestRequest = 8 << 10;
 
-/// One thread, `horo-metrics`, serves all clients. Every client has so many seconds from its first byte to its last;
-/// beyond kMostClients the one that has been there longest goes. So neither slow nor many clients take more than a
-/// fixed amount of memory and descriptors, and none can change anything.
+/// One thread, `horo-metrics`, serves all clients. Every client has `patience` from its connection to its end; beyond
+/// kMostClients the one that has been there longest goes. So neither slow nor many clients take more than a fixed
+/// amount of memory and descriptors, and none can change anything.
 class MetricsServer {
  public:
   static Result<std::unique_ptr<MetricsServer>> start(const net::Address& at, std::function<std::string()> page,
-                                                      Log& log);
+                                                      Log& log, Duration patience = std::chrono::seconds(5));
   ~MetricsServer();
 
   /// With the port that the system chose.
   const net::Address& address() const;
 
   static constexpr size_t kMostClients = 64;
-  static constexpr auto kPatience = std::chrono::seconds(5);
 
  private:
   class Loop;

@@ -53,6 +53,7 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   if (over_) return;
   // Asked first: what a rank said before it left still counts.
   const std::optional<Status> why = group_->over();
+  negotiation_.note_ready(observation_.traced());
   post_->pump();
   while (std::optional<group::Letter> letter = post_->receive()) {
     observation_.message_received();
@@ -91,7 +92,6 @@ void ProcessSet::tell_ready(Time now) {
     for (int& member : ready.members) member = ranks()[static_cast<size_t>(member)];
     observation_.ready(ready.key, std::move(ready.members), now);
   }
-  negotiation_.note_ready(observation_.traced());
 }
 
 void ProcessSet::run_batch(output::Run& batch, Time now, bool here, bool may_spin) {

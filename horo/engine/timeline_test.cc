@@ -127,6 +127,22 @@ TEST_F(TimelineTest, PlacesThatCannotBeWrittenAreNamed) {
   EXPECT_NE(message(path("pipe")).find(path("pipe")), std::string::npos) << "and does not wait for a reader";
 }
 
+TEST_F(TimelineTest, AFileIsNeverFoundEmptyAndLinksAreFollowed) {
+  std::ofstream(path()) << "[1]";
+  const int reader = ::open(path().c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_TRUE(TraceFile::create(path(), "{}").ok());
+  char before[4] = {};
+  EXPECT_EQ(::pread(reader, before, sizeof before, 0), 3) << "who reads the file of before keeps it";
+  ::close(reader);
+  std::filesystem::create_symlink(path(), path("link"));
+  ASSERT_TRUE(TraceFile::create(path("link"), R"({"n":2})").ok());
+  EXPECT_EQ(Json::parse(read(path())), Json::parse(R"([{"n":2}])"));
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) files += entry.exists() ? 1 : 0;
+  EXPECT_EQ(files, 2u) << "nothing else is left";
+}
+
 // A limit of the process stands for a disk: the kernel refuses in the same place.
 TEST_F(TimelineTest, WhenTheDiskIsFullTheFileStaysClosedAndTheLogSaysSo) {
   rlimit before{};

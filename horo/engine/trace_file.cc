@@ -26,23 +26,39 @@ Status TraceFile::failure(const char* what) const {
           text("timeline '", path_, "': cannot ", what, ": ", std::generic_category().message(error))};
 }
 
+// A new file takes its name once it is an array: nobody ever finds it empty. Where there is something else than a file
+// (a device, a link to a file elsewhere) that is written itself.
 Result<TraceFile> TraceFile::create(const std::string& path, std::string_view first) {
   // Without O_NONBLOCK the name of a pipe would hold us up until somebody reads it.
-  TraceFile file(net::UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666)),
-                 path);
-  if (!file.descriptor_) return file.failure("open it");
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   struct stat facts {};
+  const bool plain = ::lstat(path.c_str(), &facts) != 0 || S_ISREG(facts.st_mode);
+  const std::string fresh = text(path, ".", ::getpid(), ".new");
+  TraceFile file(net::UniqueFd(plain ? ::open(fresh.c_str(), kFlags | O_EXCL, 0666) : -1), path);
+  if (file.descriptor_) {
+    Status status = file.begin(first);
+    if (status.ok() && ::rename(fresh.c_str(), path.c_str()) != 0) status = file.failure("give it its name");
+    if (status.ok()) return file;
+    ::unlink(fresh.c_str());
+    return status;
+  }
+  file.descriptor_ = net::UniqueFd(::open(path.c_str(), kFlags, 0666));
+  if (!file.descriptor_) return file.failure("open it");
   if (::fstat(file.descriptor_.get(), &facts) != 0) return file.failure("look at it");
   if (S_ISFIFO(facts.st_mode) || S_ISSOCK(facts.st_mode)) {
     return Status(Code::kInvalidArgument, text("timeline '", path, "' must be a file, and is a pipe or a socket"));
   }
   if (S_ISREG(facts.st_mode) && ::ftruncate(file.descriptor_.get(), 0) != 0) return file.failure("empty it");
-  const std::string start = text("[\n", first);
-  HORO_TRY(file.write_at(0, text(start, kTail)));
-  file.end_ = start.size();
-  file.size_ = start.size() + kTail.size();
-  HORO_TRY(file.grow(0));
+  HORO_TRY(file.begin(first));
   return file;
+}
+
+Status TraceFile::begin(std::string_view first) {
+  const std::string start = text("[\n", first);
+  HORO_TRY(write_at(0, text(start, kTail)));
+  end_ = start.size();
+  size_ = start.size() + kTail.size();
+  return grow(0);
 }
 
 Status TraceFile::write_at(uint64_t offset, std::string_view bytes) const {

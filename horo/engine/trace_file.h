@@ -37,6 +37,7 @@ class TraceFile {
 
  private:
   TraceFile(net::UniqueFd descriptor, std::string path) : descriptor_(std::move(descriptor)), path_(std::move(path)) {}
+  Status begin(std::string_view first);
   Status grow(uint64_t bytes);
   Status write_at(uint64_t offset, std::string_view bytes) const;
   Status failure(const char* what) const;
