@@ -116,6 +116,7 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_cross_rank", [] { return unless(-1, horo_runtime_cross_rank(nullptr)); }},
       {"horo_runtime_cross_size", [] { return unless(-1, horo_runtime_cross_size(nullptr)); }},
       {"horo_runtime_is_homogeneous", [] { return unless(-1, horo_runtime_is_homogeneous(nullptr)); }},
+      {"horo_runtime_run", [] { return words_of(horo_runtime_run(nullptr, 0, &tensor, 1, &handle)); }},
       {"horo_runtime_submit",
        [] { return words_of(horo_runtime_submit(nullptr, 0, &tensor, 1, nullptr, nullptr, &handle)); }},
       {"horo_runtime_join", [] { return words_of(horo_runtime_join(nullptr, 0, &handle)); }},

@@ -90,7 +90,9 @@ void Executor::run(Work& work) {
   if (work.units.empty()) {
     const Status met = runner_.meet();
     const Status& outcome = work.verdict.ok() ? met : work.verdict;
-    for (const Handle& submission : work.submissions) submission->finish(outcome, work.answer);
+    for (const Handle& submission : work.submissions) {
+      if (submission) submission->finish(outcome, work.answer);
+    }
     return;
   }
   if (is_special(work.units.front().kind())) {

@@ -34,7 +34,7 @@ Up example_up() {
 Down example_down() {
   Down down;
   down.forgotten = {5, 6};
-  down.failures = {{{"a", "b"}, "they differ"}};
+  down.failures = {{"a", "they differ"}};
   down.batches = {{{{3, std::nullopt}, {10, unit_of("c")}, {0, unit_of("d")}}}};
   down.all_joined = 2;
   down.abort = "enough";

@@ -43,7 +43,7 @@ struct Run {
   std::vector<Unit> units;
 };
 struct Fail {
-  std::vector<std::string> names;
+  std::string key;
   std::string message;
 };
 /// Everybody has joined.
@@ -90,6 +90,7 @@ class Negotiation {
   struct Counters {
     uint64_t known = 0;    ///< Units handed in here whose number was enough.
     uint64_t in_full = 0;  ///< Others.
+    uint64_t sent = 0;     ///< Messages to neighbours.
   };
   const Counters& counters() const { return counters_; }
   Coordinator& coordinator() { return coordinator_; }
@@ -98,6 +99,10 @@ class Negotiation {
   void on_up(size_t child, const Up& up, Time now);
   void on_down(Down down, Time now);
   void announce_in_full(const Unit& unit, Time now);
+  /// Whether a child below, when it said so, had not heard yet that this unit has failed. It was asked to say again in
+  /// full what it had said by a number, but another had passed its word on in full already: nobody waits for it.
+  bool outdated(const Arrived& arrived, const Up& up) const;
+  void apply_joins();
   void gather(Up& up);
   void lead(Time now, bool stalls);
   void report_stalls(Up& up, Time now);
@@ -120,7 +125,11 @@ class Negotiation {
   bool aborted_ = false;
   std::optional<Time> stall_check_;  ///< Never later than the first unit that is incomplete now can stall.
   std::vector<bool> child_waits_;
-  std::vector<int> newly_joined_;
+  uint64_t heard_ = 0;                                   ///< Messages of the root; the same numbers everywhere.
+  std::vector<uint64_t> child_heard_;                    ///< How many of them the children have.
+  std::unordered_map<std::string, uint64_t> failed_at_;  ///< Units, until all children have heard of their failure.
+  std::vector<int> joining_;                             ///< Have said so; taken as joined in the next step that may.
+  std::vector<int> newly_joined_;                        ///< To be passed on.
   std::optional<int> last_joined_;
   /// Units of this rank that were announced by number and not answered yet.
   std::unordered_map<uint32_t, Unit> announced_;

@@ -53,13 +53,14 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
     }
   }
   for (const Handle& submission : queue_.take_new()) negotiation_.announce(submission->unit(), now);
+  if (join_asked_.load(std::memory_order_relaxed) && join_asked_.exchange(false)) negotiation_.join();
+  negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
+  std::vector<Output> outputs = negotiation_.step(now);
   {
     std::lock_guard lock(mutex_);
-    if (std::exchange(join_asked_, false)) negotiation_.join();
     counters_ = negotiation_.counters();
   }
-  negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
-  for (Output& output : negotiation_.step(now)) act(output, here, may_spin);
+  for (Output& output : outputs) act(output, here, may_spin);
   if (why) return close(*why);
   note_waiting(now);
 }
@@ -73,7 +74,7 @@ void ProcessSet::act(Output& output, bool here, bool may_spin) {
     work.units = std::move(batch->units);
     run(std::move(work), here, may_spin);
   } else if (auto* fail = std::get_if<output::Fail>(&output)) {
-    run({{}, queue_.take_all_of(fail->names), Status(Code::kMismatch, fail->message), 0}, here, may_spin);
+    run({{}, {queue_.take(fail->key)}, Status(Code::kMismatch, fail->message), 0}, here, may_spin);
   } else if (auto* joined = std::get_if<output::Joined>(&output)) {
     std::unique_lock lock(mutex_);
     Handle joining = std::exchange(joining_, nullptr);

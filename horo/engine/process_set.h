@@ -64,6 +64,7 @@ class ProcessSet {
   Executor executor_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
+  std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
 
   // The driver's.
   Negotiation negotiation_;
@@ -72,7 +73,6 @@ class ProcessSet {
 
   mutable std::mutex mutex_;
   Handle joining_;
-  bool join_asked_ = false;
   Negotiation::Counters counters_;
 };
 
