@@ -90,8 +90,8 @@ sanitize: asan tsan  ## Run the C++ tests under ASan+UBSan and under TSan
 asan tsan: setup-sanitize
 	@[ -f build/$@/build.ninja ] || cmake --preset $@
 	@cmake --build --preset $@ --parallel $(JOBS)
-	@HORO_TEST_KILLS=$(or $(HORO_TEST_KILLS),40) HORO_TEST_STRINGS=$(or $(HORO_TEST_STRINGS),500) \
-	  HORO_TEST_STARTS=$(or $(HORO_TEST_STARTS),50) python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
+	@TEST_KILLS=$(or $(TEST_KILLS),40) TEST_STRINGS=$(or $(TEST_STRINGS),500) \
+	  TEST_STARTS=$(or $(TEST_STARTS),50) python3 tools/test.py --build build/$@ --jobs $(JOBS) --no-python
 
 fuzz: setup-sanitize  ## Run every fuzzer for 20 s (SECONDS_EACH=n)
 	@cmake --preset fuzz -DCMAKE_C_COMPILER=$(CLANG) -DCMAKE_CXX_COMPILER=$(CLANGXX) >/dev/null

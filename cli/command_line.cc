@@ -20,9 +20,9 @@
 #include "cli/run/agent.h"
 #include "cli/run/run.h"
 #include "cli/table.h"
+#include "cli/timeline/flags.h"
 
 #include "horo/api/horo.h"
-#include "horo/base/build.h"
 #include "horo/base/text.h"
 
 namespace horo::cli {
@@ -31,14 +31,6 @@ namespace {
 
 constexpr int kFailed = 1;
 constexpr int kWrongCommandLine = 2;
-
-std::string version_text() {
-  const BuildInfo& build = build_info();
-  std::string line = text("horo ", build.version, " (", build.architecture, ", ", build.compiler);
-  if (!build.build_type.empty()) line += text(", ", build.build_type);
-  if (!build.sanitizers.empty()) line += text(", sanitizers ", build.sanitizers);
-  return line + ")";
-}
 
 int finish(const Status& status) {
   if (status.ok()) return 0;
@@ -91,6 +83,7 @@ std::vector<std::string> words_of(int argc, char** argv) {
 struct CheckFlags {
   bool self_test = false;
   bool algorithms = false;
+  bool json = false;
   SelfTestOptions test;
 
   void add_to(CLI::App& command) {
@@ -101,6 +94,7 @@ struct CheckFlags {
         ->capture_default_str();
     command.add_option("--seed", test.seed, "Of the self-test's choices")->needs(wanted)->capture_default_str();
     command.add_flag("--algorithms", algorithms, "List the collective algorithms");
+    command.add_flag("--json", json, "What this machine offers, for programs");
   }
 };
 
@@ -109,13 +103,13 @@ int run_check(const CheckFlags& flags) {
     std::cout << algorithms_text(colours_on(1));
     return 0;
   }
-  std::cout << this_machine().to_string() << "\n" << std::endl;
-  if (flags.self_test) return report_self_test(run_self_test(flags.test), flags.test) ? 0 : kFailed;
-  Table table({"", "here", "note"});
-  for (size_t column : {0, 1, 2}) table.flush_left(column);
-  for (const Fact& fact : facts_of_this_machine()) table.add({fact.name, fact.value, fact.advice});
-  std::cout << table.to_string(colours_on(1));
-  return 0;
+  if (flags.self_test) {
+    std::cout << this_machine().to_string() << "\n" << std::endl;
+    return report_self_test(run_self_test(flags.test), flags.test) ? 0 : kFailed;
+  }
+  const Facts facts = all_facts(Environment::of_process());
+  std::cout << (flags.json ? facts_json(facts) : facts_text(facts, colours_on(1)));
+  return has_problem(facts) ? kFailed : 0;
 }
 
 /// These two read their own words: what follows the flags of `run` belongs to somebody else's program.
@@ -146,6 +140,9 @@ int run(int argc, char** argv) {
   CheckFlags check_flags;
   CLI::App* check_command = app.add_subcommand("check", "Say what this machine offers, and test horo on it");
   check_flags.add_to(*check_command);
+  timeline::Flags timeline_flags;
+  CLI::App* timeline_command = app.add_subcommand("timeline", "Put the timelines of several ranks together");
+  timeline_flags.add_to(*timeline_command);
   CheckRankOptions check_rank;
   CLI::App* check_rank_command = app.add_subcommand("check-rank", "One rank of the self-test")->group("");
   check_rank_command->add_option("--report", check_rank.report)->required();
@@ -175,6 +172,7 @@ int run(int argc, char** argv) {
   if (engine_rank_command->parsed()) return bench::run_engine_rank(engine_rank);
   if (check_rank_command->parsed()) return run_check_rank(check_rank);
   if (check_command->parsed()) return run_check(check_flags);
+  if (timeline_command->parsed()) return finish(timeline::run(timeline_flags));
   if (knobs->parsed()) {
     std::cout << (markdown ? horo_knobs_markdown() : horo_knobs_help());
     return 0;

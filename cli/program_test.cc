@@ -111,7 +111,8 @@ TEST_F(Program, BenchMarksRoundsInWhichSomethingElseUsedTheProcessors) {
   ASSERT_TRUE(busy.ok()) << busy.status();
   const Outcome outcome = run(text("bench allreduce --sizes 4,16M --rounds 1 --json ", file("out.json")));
   ASSERT_EQ(outcome.code, 0) << outcome.said;
-  for (const auto& result : nlohmann::json::parse(std::ifstream(file("out.json")))["results"]) {
+  const auto report = nlohmann::json::parse(std::ifstream(file("out.json")));
+  for (const auto& result : report["results"]) {
     EXPECT_EQ(result["disturbed"], true) << outcome.said;
     EXPECT_GT(result["taken_processors"], 0.15) << outcome.said;
   }
@@ -152,6 +153,18 @@ TEST_F(Program, TellsItsVersionItsKnobsAndItsAlgorithms) {
   EXPECT_NE(run("knobs --markdown").said.find("| `HORO_STAGING`"), std::string::npos);
   EXPECT_NE(run("check --algorithms").said.find("pairwise"), std::string::npos);
   EXPECT_NE(run("check").said.find("instruction sets"), std::string::npos);
+}
+
+TEST_F(Program, CheckTellsWhatThereIsAndFailsWhereSomethingIsWrong) {
+  const Outcome good = run("check --json");
+  EXPECT_EQ(good.code, 0) << good.said;
+  const auto parsed = nlohmann::json::parse(good.said);
+  EXPECT_GT(parsed["facts"].size(), 15u);
+  EXPECT_FALSE(parsed["version"].empty());
+  auto process =
+      Process::start({.arguments = {program(), "check"}, .environment = {{"HORO_STALL_ABORT", "x"}}, .quiet = true});
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_EQ((*process)->wait(Deadline::after_seconds(60)), 1);
 }
 
 TEST_F(Program, TheSelfTestHolds) {

@@ -12,9 +12,9 @@
 namespace horo::sim {
 namespace {
 
-/// HORO_TEST_SEED moves the range of seeds; a failure names the seed that replays it.
+/// TEST_SEED moves the range of seeds; a failure names the seed that replays it.
 uint64_t first_seed() {
-  auto chosen = Environment::of_process().find("HORO_TEST_SEED");
+  auto chosen = Environment::of_process().find("TEST_SEED");
   return chosen ? std::strtoull(chosen->c_str(), nullptr, 10) : 1;
 }
 

@@ -188,7 +188,7 @@ TEST(EngineLife, AnIdleEngineSendsNothingAndWakesNobody) {
 }
 
 TEST(EngineLife, NothingGrowsWithTheNumberOfOperations) {
-  const uint64_t turns = test_count("HORO_TEST_TURNS", 2000, 60'000);
+  const uint64_t turns = test_count("TEST_TURNS", 2000, 60'000);
   auto job = start({.ranks = 2}, [=](Runtime& runtime) {
     std::vector<std::vector<float>> values;
     for (size_t i = 0; i < 16; ++i) values.emplace_back(1 + i * 700, 1.0F);

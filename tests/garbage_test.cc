@@ -179,7 +179,7 @@ void expect_unharmed(Target& target) {
 
 TEST(Garbage, AtEveryDoorOfARunningJobChangesNothing) {
   const uint64_t seed = test_seed("Garbage");
-  const uint64_t each = test_count("HORO_TEST_STRINGS", 5'000, 100'000);
+  const uint64_t each = test_count("TEST_STRINGS", 5'000, 100'000);
   for (const char* transport : {"shm", "tcp"}) {
     Target target;
     start_target(target, transport, true);
@@ -212,7 +212,7 @@ TEST(Garbage, AtEveryDoorOfARunningJobChangesNothing) {
 TEST(Garbage, TwoHundredConnectionsASecondCostARankLessThanTwoPercentOfACore) {
   constexpr double kPerSecond = 200;
   const uint64_t seed = test_seed("Garbage");
-  const uint64_t connections = test_count("HORO_TEST_CONNECTIONS", 2'000, 20'000);
+  const uint64_t connections = test_count("TEST_CONNECTIONS", 2'000, 20'000);
   Target target;
   start_target(target, "shm", false);
   Liar liar(seed, target.relay->said());
@@ -234,7 +234,7 @@ TEST(Garbage, TwoHundredConnectionsASecondCostARankLessThanTwoPercentOfACore) {
     stretches_us.push_back((after.cpu_ms - before.cpu_ms) * 1e3 / static_cast<double>(kStretch));
     before = after;
   }
-  ASSERT_FALSE(stretches_us.empty()) << "HORO_TEST_CONNECTIONS must be " << kStretch << " at least";
+  ASSERT_FALSE(stretches_us.empty()) << "TEST_CONNECTIONS must be " << kStretch << " at least";
   const double seconds = std::chrono::duration<double>(Clock::now() - began).count();
   std::sort(stretches_us.begin(), stretches_us.end());
   const double each_us = stretches_us.front();
@@ -242,7 +242,9 @@ TEST(Garbage, TwoHundredConnectionsASecondCostARankLessThanTwoPercentOfACore) {
   std::printf("  %.0f us of CPU for each of %llu strangers (at most %.0f), %.0f/s: at 200/s %.2f %% of a core\n",
               each_us, static_cast<unsigned long long>(connections), stretches_us.back(),
               static_cast<double>(connections) / seconds, share * 100);
-  EXPECT_LE(share, 0.02);
+  if (!sanitized()) {
+    EXPECT_LE(share, 0.02);
+  }
   expect_unharmed(target);
 }
 

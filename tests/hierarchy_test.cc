@@ -60,7 +60,7 @@ class Hosts : public testing::TestWithParam<const char*> {};
 TEST_P(Hosts, RunEveryCollectiveThroughSharedMemoryAndSockets) {
   const std::string hosts = GetParam();
   const uint64_t seed = test_seed("Hosts");
-  const uint64_t turns = test_count("HORO_TEST_TURNS", 120);
+  const uint64_t turns = test_count("TEST_TURNS", 120);
   auto job = Job::start(on_hosts(hosts), [&](group::Engine& engine) {
     group::Group& world = engine.world();
     if (world.transport_name() != "shm+tcp") return complain(text("ran over ", world.transport_name()));

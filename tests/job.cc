@@ -20,6 +20,10 @@
 #include "horo/rendezvous/bootstrap.h"
 #include "horo/rendezvous/knobs.h"
 
+/// Asked by ThreadSanitizer at the start: ranks are forked, and start threads.
+extern "C" const char* __tsan_default_options();
+const char* __tsan_default_options() { return "die_after_fork=0"; }
+
 namespace horo::test {
 
 namespace {

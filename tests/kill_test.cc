@@ -45,7 +45,7 @@ struct Kill {
     std::mt19937_64 random(words);
     const uint64_t kind = random() % 8;
     transport = kind < 3 ? Transport::kShm : kind < 5 ? Transport::kTcp : Transport::kMixed;
-    if (test_count("HORO_TEST_MIXED", 0) > 0) transport = Transport::kMixed;
+    if (test_count("TEST_MIXED", 0) > 0) transport = Transport::kMixed;
     victim = static_cast<int>(random() % kRanks);
     children = random() % 3 == 0;
     after = std::chrono::microseconds(random() % 15'000);
@@ -53,7 +53,7 @@ struct Kill {
     if (transport == Transport::kMixed) hosts = kMixtures[random() % std::size(kMixtures)];
   }
   std::string to_string() const {
-    return text("HORO_TEST_SEED=", seed, " HORO_TEST_KILLS=1 (", name(transport), " ", hosts, ", victim ", victim,
+    return text("TEST_SEED=", seed, " TEST_KILLS=1 (", name(transport), " ", hosts, ", victim ", victim,
                 children ? ", with children" : "", ", after ", after.count(), " us)");
   }
 };
@@ -257,7 +257,7 @@ void print_percentiles(const std::string& what, const std::vector<double>& value
 
 TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
   const uint64_t seed = test_seed("KillStorm");
-  const uint64_t kills = test_count("HORO_TEST_KILLS", 500, 5000);
+  const uint64_t kills = test_count("TEST_KILLS", 500, 5000);
   const size_t lanes = static_cast<size_t>(std::min<uint64_t>(kills, 2));
   int reports[2];
   ASSERT_EQ(pipe2(reports, O_CLOEXEC), 0);

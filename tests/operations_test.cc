@@ -117,7 +117,7 @@ TEST(Operations, EveryOneOnEveryElementTypeOverSocketsAndBetweenHosts) {
 }
 
 TEST(Operations, AHundredThousandOfAllKindsComeOutRight) {
-  const uint64_t operations = test_count("HORO_TEST_OPERATIONS", 100'000, 1'000'000);
+  const uint64_t operations = test_count("TEST_OPERATIONS", 100'000, 1'000'000);
   const uint64_t seed = test_seed("operations");
   const Time begin = Clock::now();
   auto job = start({.ranks = 2}, [=](Runtime& runtime) {

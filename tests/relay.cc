@@ -6,9 +6,9 @@
 
 namespace horo::test {
 
-Result<std::unique_ptr<Relay>> Relay::start(const net::Address& to) {
+Result<std::unique_ptr<Relay>> Relay::start(const net::Address& to, Filter filter) {
   HORO_ASSIGN(net::ListenSocket listening, net::ListenSocket::listen(net::Address::loopback()));
-  std::unique_ptr<Relay> relay(new Relay(std::move(listening), to));
+  std::unique_ptr<Relay> relay(new Relay(std::move(listening), to, std::move(filter)));
   HORO_ASSIGN(relay->thread_,
               Thread::start("relay", [one = relay.get()](const std::stop_token& stop) { one->loop(stop); }));
   return relay;
@@ -22,13 +22,14 @@ std::vector<std::vector<std::byte>> Relay::said() const {
 }
 
 /// False when `from` has ended.
-bool Relay::pass(const net::Socket& from, const net::Socket& to, std::vector<std::byte>* said) {
+bool Relay::pass(const net::Socket& from, const net::Socket& to, std::vector<std::byte>* said) const {
   std::array<std::byte, 16384> bytes;
   while (true) {
     const net::IoResult got = from.receive(bytes);
     if (got.is_would_block()) return true;
     if (!got.is_moved()) return false;
-    const std::span<const std::byte> moved(bytes.data(), got.bytes());
+    const std::span<std::byte> moved(bytes.data(), got.bytes());
+    if (said != nullptr && filter_) filter_(moved);
     if (said != nullptr) said->insert(said->end(), moved.begin(), moved.end());
     if (!to.send_all(moved, Deadline::after_seconds(5)).ok()) return false;
   }

@@ -30,8 +30,8 @@ uint64_t random_size(std::mt19937_64& random, uint64_t most) {
 }  // namespace
 
 uint64_t test_seed(const char* test) {
-  const uint64_t seed = test_count("HORO_TEST_SEED", std::random_device{}());
-  std::printf("%s: HORO_TEST_SEED=%llu\n", test, static_cast<unsigned long long>(seed));
+  const uint64_t seed = test_count("TEST_SEED", std::random_device{}());
+  std::printf("%s: TEST_SEED=%llu\n", test, static_cast<unsigned long long>(seed));
   std::fflush(stdout);
   return seed;
 }
@@ -56,6 +56,8 @@ bool sum_works(group::Group& group, uint64_t count) {
 }
 
 bool long_tests() { return std::getenv("LONG_TESTS") != nullptr; }
+
+bool sanitized() { return *HORO_SANITIZED != '\0'; }
 
 std::string percentiles_text(std::vector<double> milliseconds) {
   if (milliseconds.empty()) return "";

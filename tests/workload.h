@@ -12,7 +12,7 @@
 
 namespace horo::test {
 
-/// HORO_TEST_SEED, or a new one; printed either way, so that a failure can be run again.
+/// TEST_SEED, or a new one; printed either way, so that a failure can be run again.
 uint64_t test_seed(const char* test);
 /// The number in an environment variable, or `fallback`.
 uint64_t test_count(const char* variable, uint64_t fallback);
@@ -20,6 +20,8 @@ uint64_t test_count(const char* variable, uint64_t fallback);
 uint64_t test_count(const char* variable, uint64_t quick, uint64_t thorough);
 /// Whether LONG_TESTS is set: what takes minutes or gigabytes runs only then.
 bool long_tests();
+/// Whether this is built with sanitizers, whose own threads, mappings and slowness spoil some measures.
+bool sanitized();
 
 /// An allreduce with sum.
 collective::Operation sum_of(uint64_t count, DType dtype = DType::kU64);

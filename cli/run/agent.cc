@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -60,6 +61,7 @@ class Agent {
   void take_event(const net::Event& event);
   void read_orders();
   void take_order(const Message& message);
+  void store_input(std::span<const std::byte> bytes);
   void start_ranks(const StartOrder& order);
   void fail_rank(int rank, int code, const std::string& why);
   void watch_streams(Rank& rank);
@@ -91,6 +93,8 @@ class Agent {
   std::map<pid_t, Rank> ranks_;  ///< Those that run.
   std::map<uint64_t, OpenStream> streams_;
   uint64_t next_stream_ = kFirstStream;
+  net::UniqueFd input_;    ///< What every rank reads; in memory, with no name that others could open it by.
+  Status input_is_whole_;  ///< Or why not.
   bool started_ = false;
   bool launcher_is_there_ = true;
   bool reading_ = true;
@@ -190,6 +194,7 @@ void Agent::read_orders() {
 }
 
 void Agent::take_order(const Message& message) {
+  if (message.type == MessageType::kInput && !started_) return store_input(message.payload);
   if (message.type == MessageType::kStart && !started_) {
     auto order = decode_start(message.payload);
     if (!order.ok()) return lose_launcher();
@@ -201,15 +206,30 @@ void Agent::take_order(const Message& message) {
   }
 }
 
+void Agent::store_input(std::span<const std::byte> bytes) {
+  if (!input_is_whole_.ok()) return;
+  if (!input_) input_ = net::UniqueFd(memfd_create("horo-input", MFD_CLOEXEC));
+  while (!bytes.empty()) {
+    const ssize_t count = write(input_.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      input_is_whole_ = net::system_error("keeping the ranks' input in memory", errno);
+      return;
+    }
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
 void Agent::start_ranks(const StartOrder& order) {
   started_ = true;
   grace_ = order.grace;
-  auto terms = RankTerms::of(order);
+  auto terms = input_is_whole_.ok() ? RankTerms::of(order) : Result<RankTerms>(input_is_whole_);
   if (!terms.ok()) {
     for (const RankOrder& rank : order.ranks) fail_rank(rank.rank, 1, terms.status().message());
     return;
   }
   if (!terms->problem.empty()) send(MessageType::kProblem, encode_text(terms->problem));
+  terms->input = input_ ? input_.get() : -1;
   for (const RankOrder& one : order.ranks) {
     auto rank = terms->start(one);
     if (!rank.ok()) {
@@ -228,9 +248,11 @@ void Agent::fail_rank(int rank, int code, const std::string& why) {
 }
 
 void Agent::watch_streams(Rank& rank) {
-  for (auto* fd : {&rank.output, &rank.error}) {
+  const std::pair<net::UniqueFd*, Stream> all[] = {
+      {&rank.output, Stream::kStdout}, {&rank.error, Stream::kStderr}, {&rank.result, Stream::kResult}};
+  for (const auto& [fd, stream] : all) {
+    if (!fd->valid()) continue;
     const uint64_t token = next_stream_++;
-    const Stream stream = fd == &rank.output ? Stream::kStdout : Stream::kStderr;
     const int number = fd->get();
     streams_.emplace(token, OpenStream{rank.rank, stream, std::move(*fd)});
     if (!paused_) static_cast<void>(poller_.add(number, Interest::kRead, token));

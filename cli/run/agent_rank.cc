@@ -57,6 +57,7 @@ Result<RankTerms> RankTerms::of(const StartOrder& order) {
   terms.environment = terms.environment.with({{"HORO_INTERFACE", interface}});
   HORO_ASSIGN(net::Key key, net::Key::from_bytes(order.key));
   terms.key = std::make_shared<const net::Key>(std::move(key));
+  terms.wants_results = order.wants_results;
   std::error_code ignored;
   if (std::filesystem::is_directory(order.folder, ignored)) {
     terms.folder = order.folder;
@@ -67,13 +68,25 @@ Result<RankTerms> RankTerms::of(const StartOrder& order) {
   return terms;
 }
 
+/// Opened once more, so that each rank reads at a place of its own.
+Result<net::UniqueFd> RankTerms::input_for_one() const {
+  if (input < 0) return net::UniqueFd();
+  net::UniqueFd own(open(text("/proc/self/fd/", input).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!own) return net::system_error("opening the input for a rank", errno);
+  return own;
+}
+
 Result<Rank> RankTerms::start(const RankOrder& order) const {
-  const Environment all = environment.with(order.environment).with({{"HORO_KEY_FD", text(kKeyDescriptor)}});
+  const Environment all = environment.with(order.environment)
+                              .with({{"HORO_KEY_FD", text(kKeyDescriptor)},
+                                     {"HORO_RESULT_FD", wants_results ? text(kResultDescriptor) : ""}});
   auto program = find_program(command[0], all.find("PATH").value_or(""));
   if (!program.ok()) return program.status().prefixed(text("host ", host_name()));
   HORO_ASSIGN(net::UniqueFd secret, pipe_with(*key));
   HORO_ASSIGN(Pipe output, output_pipe());
   HORO_ASSIGN(Pipe error, output_pipe());
+  HORO_ASSIGN(Pipe result, wants_results ? output_pipe() : Result<Pipe>(Pipe{}));
+  HORO_ASSIGN(const net::UniqueFd own_input, input_for_one());
   SpawnOptions options;
   options.program = *program;
   options.arguments = command;
@@ -81,8 +94,9 @@ Result<Rank> RankTerms::start(const RankOrder& order) const {
   options.folder = folder;
   options.output = output.to.get();
   options.error = error.to.get();
-  options.kept = secret.get();
-  options.kept_as = kKeyDescriptor;
+  options.input = own_input.get();
+  options.kept = {{secret.get(), kKeyDescriptor}};
+  if (wants_results) options.kept.push_back({result.to.get(), kResultDescriptor});
   options.death_signal = SIGKILL;
   Rank rank;
   rank.rank = order.rank;
@@ -90,6 +104,7 @@ Result<Rank> RankTerms::start(const RankOrder& order) const {
   HORO_ASSIGN(rank.child, spawn(options));
   rank.output = std::move(output.from);
   rank.error = std::move(error.from);
+  rank.result = std::move(result.from);
   return rank;
 }
 

@@ -16,6 +16,7 @@ struct Rank {
   Child child;
   net::UniqueFd output;  ///< Where its standard output and error are read. Non-blocking.
   net::UniqueFd error;
+  net::UniqueFd result;  ///< What it hands back; invalid when nobody wants that.
 };
 
 /// What the ranks of one host are started with.
@@ -25,13 +26,17 @@ struct RankTerms {
   Environment environment;
   std::shared_ptr<const net::Key> key;
   std::string problem;  ///< Something the user should know.
+  bool wants_results = false;
+  int input = -1;  ///< A file that all ranks read from its beginning; -1: their standard input is empty.
 
   static Result<RankTerms> of(const StartOrder& order);
   /// kNotFound: there is no such command.
   Result<Rank> start(const RankOrder& order) const;
+  Result<net::UniqueFd> input_for_one() const;
 
   /// The number under which a rank finds the key: high, so that scripts that use 3 to 9 do not lose it.
   static constexpr int kKeyDescriptor = 40;
+  static constexpr int kResultDescriptor = 41;
 };
 
 }  // namespace horo::cli::launch

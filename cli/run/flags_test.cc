@@ -2,6 +2,7 @@
 #include "cli/run/flags.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,13 +12,17 @@
 #include <regex>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/process.h"
 #include "cli/run/config_file.h"
 #include "cli/run/duct.h"
 #include "cli/run/options.h"
 
 #include "horo/api/horo.h"
+#include "horo/base/build.h"
 #include "horo/base/text.h"
+#include "horo/net/poller.h"
 
 namespace horo::cli::launch {
 namespace {
@@ -146,6 +151,10 @@ TEST_F(RunFlags, StartTimeoutEndsTheWaitForHosts) {
   const Environment environment(Environment::Variables{{"HOROVOD_START_TIMEOUT", "7"}});
   EXPECT_EQ(options_of({"-np", "1", "x"}, environment)->start_timeout, std::chrono::seconds(7));
   EXPECT_EQ(options_of({"-np", "1", "--start-timeout", "9", "x"}, environment)->start_timeout, std::chrono::seconds(9));
+  const Environment both(Environment::Variables{{"HOROVOD_START_TIMEOUT", "7"}, {"HORO_START_TIMEOUT", "2min"}});
+  EXPECT_EQ(options_of({"-np", "1", "x"}, both)->start_timeout, std::chrono::minutes(2));
+  const Environment wrong(Environment::Variables{{"HOROVOD_START_TIMEOUT", "soon"}});
+  EXPECT_TRUE(contains(options_of({"-np", "1", "x"}, wrong).status().message(), "HOROVOD_START_TIMEOUT holds 'soon'"));
 }
 
 TEST_F(RunFlags, GracePeriodIsKept) {
@@ -223,6 +232,7 @@ TEST_F(RunFlags, VersionsThatDifferAreNamed) {
   const Ran ran = horo(text("-H there:1 --ssh-command ", fake, " true"));
   EXPECT_EQ(ran.code, 1);
   EXPECT_TRUE(contains(ran.err, "host there: versions differ: it has horo 8.1.4")) << ran.err;
+  EXPECT_TRUE(contains(ran.err, std::string(build_info().version))) << ran.err;
 }
 
 TEST_F(RunFlags, OutputGoesToFilesToo) {
@@ -235,6 +245,67 @@ TEST_F(RunFlags, OutputGoesToFilesToo) {
   const Ran bad = horo(text("-np 1 --output-filename ", write("plain", ""), "/x true"));
   EXPECT_EQ(bad.code, 2);
   EXPECT_TRUE(contains(bad.err, "--output-filename: cannot make")) << bad.err;
+}
+
+TEST_F(RunFlags, EveryRankReadsTheInput) {
+  // More than a message and more than the launcher queues at once, with bytes of all kinds.
+  std::string input;
+  for (size_t i = 0; i < 3'000'000; ++i) input += static_cast<char>(i * 7 + i / 251);
+  write("input", input);
+  const Ran ran = horo(text("-np 3 --input ", file("input"), " --output-filename ", file("got"), " cat"));
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(read(text("got/rank.", rank, "/stdout")) == input) << rank;
+  EXPECT_EQ(horo(text("-np 2 --input ", write("none", ""), " cat")).out, "");
+  const Ran missing = horo(text("-np 1 --input ", file("absent"), " cat"));
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_TRUE(contains(missing.err, "--input: cannot read")) << missing.err;
+}
+
+TEST_F(RunFlags, ResultsComeBackOfEveryRank) {
+  std::filesystem::create_directory(file("back"));
+  // One ends well, one fails after it has handed something back, one hands nothing back.
+  write("rank.sh",
+        "case $HORO_RANK in\n"
+        "0) head -c 200000 /dev/zero > /proc/self/fd/$HORO_RESULT_FD; exec tail -f /dev/null;;\n"
+        "1) echo last words; echo sorry > /proc/self/fd/$HORO_RESULT_FD; while [ $(stat -c %s back/rank.0) -lt 200000 "
+        "]; do :; done; exit "
+        "3;;\n"
+        "*) exec tail -f /dev/null;;\nesac\n");
+  const Ran ran =
+      shell(text("cd ", folder_, " && ", own_folder(), "/bin/horo run -np 3 --result-folder back sh rank.sh"));
+  EXPECT_EQ(ran.code, 3) << ran.err;
+  EXPECT_EQ(ran.out, "[1]<stdout>:last words\n") << "what ranks hand back is not shown";
+  EXPECT_TRUE(read("back/rank.0") == std::string(200'000, '\0'));
+  EXPECT_EQ(read("back/rank.1"), "sorry\n");
+  EXPECT_EQ(read("back/rank.2"), "");
+  EXPECT_EQ(std::filesystem::status(file("back/rank.1")).permissions(), std::filesystem::perms(0600));
+  const auto outcome = nlohmann::json::parse(read("back/outcome.json"));
+  EXPECT_EQ(outcome["code"], 3);
+  EXPECT_EQ(outcome["first"], 1);
+  EXPECT_EQ(outcome["returned"].size(), 2u);
+  ASSERT_EQ(outcome["ranks"].size(), 3u);
+  EXPECT_EQ(outcome["ranks"][0]["rank"], 1);
+  EXPECT_EQ(outcome["ranks"][0]["tail"][0], "<stdout>:last words");
+  // Old results are never mixed with new ones, and without the flag ranks find no descriptor.
+  EXPECT_EQ(horo(text("-np 3 --result-folder ", file("back"), " true")).code, 2);
+  EXPECT_EQ(horo("-np 1 sh -c 'echo \"<$HORO_RESULT_FD>\"'").out, "[0]<stdout>:<>\n");
+}
+
+TEST_F(RunFlags, TheJobEndsWithItsCaller) {
+  // The caller is a shell that is killed; its job writes the number of a rank and would run for ever.
+  const std::string job =
+      text(own_folder(), "/bin/horo run -np 1 --end-with-parent $$ --grace-period 1 sh -c 'echo $$ > ", file("pid"),
+           ".new; mv ", file("pid"), ".new ", file("pid"), "; exec tail -f /dev/null'");
+  const std::string caller =
+      write("caller",
+            text("#!/bin/sh\n", job, " &\nwhile [ ! -s ", file("pid"), " ]; do sleep 0.01; done\nkill -9 $$\n"), true);
+  shell(caller);
+  const int rank = std::stoi(read("pid"));
+  const net::UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, rank, 0)));
+  const Deadline deadline = Deadline::after_seconds(20);
+  EXPECT_TRUE(!handle || net::wait_ready(handle.get(), net::Interest::kRead, deadline, "the end of a rank").ok())
+      << "rank " << rank << " outlives the caller";
+  EXPECT_EQ(horo("-np 1 --end-with-parent 1 true").code, 2);
 }
 
 TEST_F(RunFlags, TimestampsStandInFrontOfLines) {
@@ -270,10 +341,11 @@ const std::vector<Setting>& settings() {
       {{"--autotune-log-file", "a.csv"}, "AUTOTUNE_LOG", "a.csv"},
       {{"--autotune-warmup-samples", "0"}, "AUTOTUNE_WARMUP_SAMPLES", "0"},
       {{"--autotune-steps-per-sample", "5"}, "AUTOTUNE_STEPS_PER_SAMPLE", "5"},
-      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9"},
+      {{"--autotune-bayes-opt-max-samples", "9"}, "AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "9", "AUTOTUNE_TRIALS"},
       {{"--autotune-gaussian-process-noise", "0.5"}, "AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "0.5"},
       {{"--timeline-filename", "t.json"}, "TIMELINE", "t.json"},
       {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},
+      {{"--metrics-port", "9400"}, "METRICS_PORT", "9400"},
       {{"--no-stall-check"}, "STALL_CHECK_DISABLE", "1"},
       {{"--stall-check"}, "STALL_CHECK_DISABLE", "0"},
       {{"--stall-check-warning-time-seconds", "30"}, "STALL_CHECK_TIME_SECONDS", "30", "STALL_WARNING"},

@@ -35,6 +35,8 @@ class HostLink {
   std::string why_lost() const;
 
   std::optional<AgentHello> hello;
+  std::vector<std::byte> start_order;  ///< Until it is sent.
+  size_t fed = 0;                      ///< Of the ranks' input.
   bool said_ended = false;
   /// Reading has ended; the reason is awaited until then.
   std::optional<Deadline> closed;

@@ -18,6 +18,7 @@
 #include "cli/run/join_watch.h"
 #include "cli/run/life.h"
 #include "cli/run/meeting_point.h"
+#include "cli/run/results.h"
 #include "cli/run/signals.h"
 #include "cli/run/summary.h"
 #include "cli/run/tree.h"
@@ -61,6 +62,14 @@ void fill_standard_descriptors() {
   close(fd);
 }
 
+/// The kernel tells us of the caller's end, unless that came before.
+Status end_with(int parent) {
+  if (parent == 0) return {};
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == parent) return {};
+  return {Code::kInvalidArgument, text("--end-with-parent ", parent, ": the caller is process ", getppid())};
+}
+
 LifeOptions life_options(const RunOptions& options) {
   LifeOptions life;
   for (const Host& host : options.placement.hosts) {
@@ -87,6 +96,7 @@ class Launcher {
         life_(life_options(options), Clock::now()) {}
 
   void say(const std::string& words) { console_.say(text("horo run: ", words)); }
+  Status open_results();
   void reach_hosts();
   Status add_host(const std::string& name);
   void turn();
@@ -101,9 +111,11 @@ class Launcher {
   void judge_closed_hosts();
   void read_complaints(size_t host);
   void flush_host(size_t host);
+  void link_is_writable(size_t host);
   void send(size_t host, MessageType type, std::span<const std::byte> payload);
   void carry_out(const Action& action);
   Status start_ranks();
+  void feed(size_t host);
   StartOrder order_for(size_t host, const MeetingPlan& plan) const;
   void settle_console();
   void pause_hosts(bool paused);
@@ -122,6 +134,8 @@ class Launcher {
   std::shared_ptr<const net::Key> key_;
   std::unique_ptr<rendezvous::TcpStoreServer> store_;
   std::unique_ptr<JoinWatch> join_watch_;
+  std::string input_;  ///< What every rank reads.
+  std::optional<Results> results_;
   std::vector<int> watched_output_;
   bool paused_ = false;
   bool abandoned_ = false;
@@ -131,6 +145,7 @@ Result<std::unique_ptr<Launcher>> Launcher::create(const RunOptions& options) {
   fill_standard_descriptors();
   // Whatever an agent that is killed leaves behind on this host comes to us.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  HORO_TRY(end_with(options.parent));
   HORO_ASSIGN(Signals signals, Signals::watch({SIGCHLD, SIGINT, SIGTERM, SIGHUP}));
   HORO_ASSIGN(net::Poller poller, net::Poller::create());
   const ConsoleOptions show{static_cast<int>(options.placement.ranks.size()), options.timestamps,
@@ -138,9 +153,19 @@ Result<std::unique_ptr<Launcher>> Launcher::create(const RunOptions& options) {
   HORO_ASSIGN(Console console, Console::open(show));
   std::unique_ptr<Launcher> launcher(new Launcher(options, std::move(signals), std::move(poller), std::move(console)));
   HORO_TRY(launcher->poller_.add(launcher->signals_.fd(), Interest::kRead, kSignalsToken));
+  HORO_TRY(launcher->open_results());
   HORO_ASSIGN(net::Key key, net::Key::random());
   launcher->key_ = std::make_shared<const net::Key>(std::move(key));
   return launcher;
+}
+
+Status Launcher::open_results() {
+  if (!options_.input_file.empty()) {
+    HORO_ASSIGN(input_, contents_of(options_.input_file, "--input"));
+  }
+  if (options_.result_folder.empty()) return {};
+  HORO_ASSIGN(results_, Results::open(options_.result_folder, static_cast<int>(options_.placement.ranks.size())));
+  return {};
 }
 
 int Launcher::run() {
@@ -201,7 +226,7 @@ void Launcher::take_event(const net::Event& event) {
   const size_t host = (event.token - kFirstHost) / kTokensPerHost;
   const uint64_t which = (event.token - kFirstHost) % kTokensPerHost;
   if (which == 0) read_host(host);
-  if (which == 1) flush_host(host);
+  if (which == 1) link_is_writable(host);
   if (which == 2) read_complaints(host);
 }
 
@@ -244,11 +269,15 @@ void Launcher::take_message(size_t host, const Message& message) {
   if (!hosts_[host].hello) return take_hello(host, message);
   if (message.type == MessageType::kOutput) {
     const auto output = decode_output(message.payload);
-    if (output.ok()) console_.write(output->rank, output->stream, output->bytes);
+    if (!output.ok()) return;
+    if (output->stream != Stream::kResult) console_.write(output->rank, output->stream, output->bytes);
+    if (output->stream == Stream::kResult && results_) results_->write(output->rank, output->bytes);
   } else if (message.type == MessageType::kExited) {
     const auto end = decode_end_of_rank(message.payload);
     const auto mine = options_.placement.ranks_of(host);
-    if (end.ok() && std::find(mine.begin(), mine.end(), end->rank) != mine.end()) life_.rank_ended(*end, Clock::now());
+    if (!end.ok() || std::find(mine.begin(), mine.end(), end->rank) == mine.end()) return;
+    if (results_) results_->note_end(*end);
+    life_.rank_ended(*end, Clock::now());
   } else if (message.type == MessageType::kEnded) {
     hosts_[host].said_ended = true;
     for (int rank : options_.placement.ranks_of(host)) console_.finish(rank);
@@ -317,11 +346,17 @@ void Launcher::send(size_t host, MessageType type, std::span<const std::byte> pa
 void Launcher::flush_host(size_t host) {
   HostLink& link = hosts_[host];
   // A channel that broke shows at its reading end.
-  const bool waits = link.duct().flush().ok() && link.duct().queued() > 0 && link.reading;
+  const bool open = link.duct().flush().ok();
+  const bool waits = open && (link.duct().queued() > 0 || !link.start_order.empty()) && link.reading;
   if (waits == link.writing) return;
   link.writing = waits;
   const int fd = link.duct().write_fd();
   static_cast<void>(waits ? poller_.add(fd, Interest::kWrite, token(host, 1)) : poller_.remove(fd));
+}
+
+void Launcher::link_is_writable(size_t host) {
+  flush_host(host);
+  feed(host);
 }
 
 void Launcher::carry_out(const Action& action) {
@@ -333,9 +368,11 @@ void Launcher::carry_out(const Action& action) {
       }
       break;
     case Action::Kind::kEnd:
+      hosts_[action.host].start_order.clear();  // What has not begun does not begin any more.
       send(action.host, MessageType::kEnd, encode(EndOrder{options_.grace}));
       break;
     case Action::Kind::kEndNow:
+      hosts_[action.host].start_order.clear();
       send(action.host, MessageType::kEnd, encode(EndOrder{}));
       break;
     case Action::Kind::kAbandon:
@@ -360,12 +397,27 @@ Status Launcher::start_ranks() {
   store_ = std::move(*store);
   if (options_.verbose) say(text("ranks meet at ", store_->address().to_string()));
   for (size_t host = 0; host < hosts_.size(); ++host) {
-    send(host, MessageType::kStart, encode(order_for(host, plan)));
+    hosts_[host].start_order = encode(order_for(host, plan));
+    feed(host);
   }
   const int size = static_cast<int>(options_.placement.ranks.size());
   join_watch_ = JoinWatch::create(*store_, serve, plan.seen[0], size);
   if (join_watch_) HORO_TRY(poller_.add(join_watch_->fd(), Interest::kRead, kJoinToken));
   return {};
+}
+
+/// The input goes first, no faster than the host takes it, and then the order to start.
+void Launcher::feed(size_t host) {
+  HostLink& link = hosts_[host];
+  if (link.start_order.empty()) return;
+  while (link.fed < input_.size() && link.duct().queued() < kMostQueued) {
+    const auto piece = std::as_bytes(std::span(input_)).subspan(link.fed);
+    const auto now = piece.first(std::min(piece.size(), kMostOutput));
+    link.fed += now.size();
+    link.duct().send(MessageType::kInput, now);
+  }
+  if (link.fed == input_.size()) link.duct().send(MessageType::kStart, std::exchange(link.start_order, {}));
+  flush_host(host);
 }
 
 StartOrder Launcher::order_for(size_t host, const MeetingPlan& plan) const {
@@ -385,6 +437,7 @@ StartOrder Launcher::order_for(size_t host, const MeetingPlan& plan) const {
   order.grace = options_.grace;
   order.interfaces = options_.interfaces;
   order.peers = plan.peers[host];
+  order.wants_results = results_.has_value();
   return order;
 }
 
@@ -416,6 +469,7 @@ int Launcher::finish() {
   for (size_t rank = 0; rank < options_.placement.ranks.size(); ++rank) console_.finish(static_cast<int>(rank));
   const auto tail = [&](int rank) { return console_.tail(rank).lines(); };
   for (const std::string& line : summary(life_, options_.placement, tail)) say(line);
+  if (results_) results_->finish(life_, tail);
   console_.drain(Deadline::after(kLastOutput));
   // Agents that were abandoned see our end and go on killing; else nothing of ours may be left on this host.
   if (!abandoned_) signal_descendants(SIGKILL);

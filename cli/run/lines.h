@@ -11,7 +11,8 @@
 
 namespace horo::cli::launch {
 
-enum class Stream : uint8_t { kStdout = 0, kStderr = 1 };
+/// kResult is what a rank hands back (HORO_RESULT_FD): it is stored, never shown.
+enum class Stream : uint8_t { kStdout = 0, kStderr = 1, kResult = 2 };
 
 /// "stdout", "stderr"
 std::string_view name(Stream stream);

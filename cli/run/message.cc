@@ -109,6 +109,7 @@ std::vector<std::byte> encode(const StartOrder& order) {
   write(writer, order.grace);
   write(writer, order.interfaces);
   write(writer, order.peers);
+  writer.boolean(order.wants_results);
   return writer.take();
 }
 
@@ -129,6 +130,7 @@ Result<StartOrder> decode_start(std::span<const std::byte> payload) {
   order.grace = read_duration(reader);
   order.interfaces = read_list(reader);
   order.peers = read_list(reader);
+  order.wants_results = reader.boolean();
   return finished(reader, std::move(order));
 }
 
@@ -144,7 +146,9 @@ Result<Output> decode_output(std::span<const std::byte> payload) {
   net::Reader reader(payload, "output of a rank");
   Output output;
   output.rank = read_rank(reader);
-  output.stream = reader.boolean() ? Stream::kStderr : Stream::kStdout;
+  const uint8_t stream = reader.u8();
+  if (stream > static_cast<uint8_t>(Stream::kResult)) reader.fail(text("stream ", int{stream}, " cannot be"));
+  output.stream = static_cast<Stream>(stream);
   const auto bytes = reader.bytes(kMostOutput);
   output.bytes = {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   return finished(reader, output);

@@ -22,7 +22,7 @@
 namespace horo::cli::launch {
 
 /// Of the messages below. Both sides must have the same.
-inline constexpr uint32_t kLaunchProtocol = 1;
+inline constexpr uint32_t kLaunchProtocol = 2;
 inline constexpr std::string_view kGreeting("\0horo agent\n\0", 13);
 inline constexpr size_t kMostMessage = 8 << 20;
 inline constexpr size_t kMostOutput = 64 << 10;
@@ -36,6 +36,7 @@ enum class MessageType : uint8_t {
   kEnded = 6,    ///< Agent: nothing is left of the ranks and of what they started. The last message.
   kProblem = 7,  ///< Agent: something the user should know.
   kAlive = 8,    ///< Agent: now and then, so that a connection that leads nowhere breaks.
+  kInput = 9,    ///< Launcher: more bytes of what every rank reads, before kStart.
 };
 
 struct AgentHello {
@@ -62,6 +63,7 @@ struct StartOrder {
   Duration grace{};                     ///< What ranks have to end, when the launcher is gone.
   std::vector<std::string> interfaces;  ///< Names or addresses; the first that exists is used. Empty: by routing.
   std::vector<std::string> peers;       ///< Addresses of other hosts, for routing. Empty: all ranks are on this host.
+  bool wants_results = false;           ///< Ranks get a descriptor to hand something back on.
 };
 
 struct Output {

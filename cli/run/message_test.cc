@@ -20,6 +20,7 @@ StartOrder an_order() {
   order.ranks = {{0, {{"HORO_RANK", "0"}}}, {3, {}}};
   order.interfaces = {"eth0"};
   order.peers = {"10.0.0.1", "fd00::1"};
+  order.wants_results = true;
   return order;
 }
 
@@ -32,6 +33,7 @@ TEST(LaunchMessages, SurviveTheWire) {
   ASSERT_EQ(start->ranks.size(), 2u);
   EXPECT_EQ(start->ranks[1].rank, 3);
   EXPECT_EQ(start->peers, an_order().peers);
+  EXPECT_TRUE(start->wants_results);
   const auto end = decode_end_of_rank(encode(RankEnd{5, 0, 9, true, "why"}));
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(end->rank, 5);

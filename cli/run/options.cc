@@ -9,6 +9,7 @@
 
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
+#include "horo/rendezvous/knobs.h"
 
 namespace horo::cli::launch {
 
@@ -19,22 +20,17 @@ constexpr int kMostPort = 65535;
 
 Status invalid(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
 
-Result<std::string> contents_of(const std::string& path, std::string_view flag) {
-  std::ifstream file(path);
-  std::string contents{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) return invalid(text(flag, ": cannot read ", path));
-  return contents;
-}
-
 /// The flag's value, which was checked when it was read.
 double number_of(const FlagValues& flags, std::string_view name, double fallback) {
   const auto value = flags.find(name);
   return value ? std::stod(*value) : fallback;
 }
 
+constexpr Duration kLongest = std::chrono::hours(365 * 24);
+
 Duration seconds_of(double seconds) {
-  constexpr double kYear = 365.0 * 86400;
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kYear)));
+  const double most = std::chrono::duration<double>(kLongest).count();
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, most)));
 }
 
 Status refuse_contradictions(const FlagValues& flags) {
@@ -103,17 +99,21 @@ Result<SshOptions> ssh_of(const FlagValues& flags, Duration start_timeout) {
   return ssh;
 }
 
-/// HOROVOD_START_TIMEOUT is what Horovod's launcher reads.
 Result<Duration> start_timeout_of(const FlagValues& flags, const Environment& environment) {
-  const auto variable = environment.find("HOROVOD_START_TIMEOUT");
-  if (!flags.has("--start-timeout") && variable) {
-    HORO_TRY(check_value(*find_flag("--start-timeout"), *variable, "HOROVOD_START_TIMEOUT"));
-    return seconds_of(std::stod(*variable));
-  }
-  return seconds_of(number_of(flags, "--start-timeout", 30));
+  if (flags.has("--start-timeout")) return seconds_of(number_of(flags, "--start-timeout", 0));
+  const Knob* only[] = {&rendezvous::kStartTimeout};
+  HORO_ASSIGN(const Config config, Config::read({KnobTable(only)}, environment));
+  return std::min(config.get(rendezvous::kStartTimeout), kLongest);
 }
 
 }  // namespace
+
+Result<std::string> contents_of(const std::string& path, std::string_view flag) {
+  std::ifstream file(path, std::ios::binary);
+  std::string contents{std::istreambuf_iterator<char>(file), {}};
+  if (!file.is_open() || file.bad()) return invalid(text(flag, ": cannot read ", path));
+  return contents;
+}
 
 Result<RunOptions> make_options(FlagValues flags, const Environment& environment) {
   if (const auto path = flags.find("--config-file")) {
@@ -129,6 +129,9 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   options.variables = variables_of(flags, horo_knobs_markdown());
   options.interfaces = interfaces_of(flags);
   options.output_folder = flags.find("--output-filename").value_or("");
+  options.input_file = flags.find("--input").value_or("");
+  options.result_folder = flags.find("--result-folder").value_or("");
+  options.parent = static_cast<int>(number_of(flags, "--end-with-parent", 0));
   options.timestamps = flags.is_on("--prefix-output-with-timestamp");
   options.verbose = flags.is_on("--verbose");
   HORO_ASSIGN(options.start_timeout, start_timeout_of(flags, environment));

@@ -18,6 +18,9 @@ struct RunOptions {
   Environment::Variables variables;  ///< For the ranks, from flags.
   std::vector<std::string> interfaces;
   std::string output_folder;  ///< Empty: none.
+  std::string input_file;     ///< What every rank gets as its standard input; empty: nothing.
+  std::string result_folder;  ///< For what ranks hand back; empty: they cannot.
+  int parent = 0;             ///< The process with which this one ends; 0: none.
   bool timestamps = false;
   bool verbose = false;
   SshOptions ssh;
@@ -29,5 +32,8 @@ struct RunOptions {
 
 /// Reads the files and runs the discovery script that the flags name. kInvalidArgument says what is wrong.
 Result<RunOptions> make_options(FlagValues flags, const Environment& environment);
+
+/// Of the file that a flag names. kInvalidArgument when it cannot be read.
+Result<std::string> contents_of(const std::string& path, std::string_view flag);
 
 }  // namespace horo::cli::launch

@@ -52,9 +52,18 @@ bool arrange_descriptors(const SpawnOptions& options) {
   for (int i = 0; i < 3; ++i) {
     if (moved[i] < 0 || dup2(moved[i], i) < 0) return false;
   }
-  if (options.kept < 0) return true;
-  if (options.kept == options.kept_as) return fcntl(options.kept, F_SETFD, 0) == 0;
-  return dup2(options.kept, options.kept_as) >= 0;
+  for (const SpawnOptions::Kept& one : options.kept) {
+    const bool in_place = one.descriptor == one.number;
+    if (in_place ? fcntl(one.descriptor, F_SETFD, 0) != 0 : dup2(one.descriptor, one.number) < 0) return false;
+  }
+  return true;
+}
+
+/// Above all numbers that the program keeps.
+int free_number(const SpawnOptions& options) {
+  int number = 3;
+  for (const SpawnOptions::Kept& one : options.kept) number = std::max(number, one.number + 1);
+  return number;
 }
 
 [[noreturn]] void become(const Prepared& prepared) {
@@ -65,8 +74,7 @@ bool arrange_descriptors(const SpawnOptions& options) {
     if (getppid() != prepared.parent) _exit(127);  // The parent went before the line above.
   }
   forget_signal_settings();
-  // Out of the way of the descriptor that the program keeps.
-  const int trouble = fcntl(prepared.trouble, F_DUPFD_CLOEXEC, options.kept_as + 1);
+  const int trouble = fcntl(prepared.trouble, F_DUPFD_CLOEXEC, free_number(options));
   bool ready = arrange_descriptors(options);
   if (ready && !options.folder.empty()) ready = chdir(options.folder.c_str()) == 0;
   if (ready) {

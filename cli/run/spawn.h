@@ -22,9 +22,12 @@ struct SpawnOptions {
   int input = -1;
   int output = -1;
   int error = -1;
-  /// An open descriptor that it keeps, and the number it gets; -1: none.
-  int kept = -1;
-  int kept_as = -1;
+  /// Open descriptors that it keeps, and the numbers they get. No number may be among the descriptors.
+  struct Kept {
+    int descriptor = -1;
+    int number = -1;
+  };
+  std::vector<Kept> kept = {};
   /// What it gets when the thread that starts it ends; 0: nothing.
   int death_signal = 0;
 };

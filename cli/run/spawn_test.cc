@@ -51,8 +51,7 @@ TEST(Spawn, ChildrenKeepOneDescriptorAndNoOther) {
   SpawnOptions options =
       shell(text("for fd in ", other.get(), " ", pipe->from.get(), " ", pipe->to.get(),
                  "; do [ ! -e /proc/$$/fd/$fd ] || exit 1; done; ", "[ \"$(head -c 1 /proc/self/fd/40)\" = x ]"));
-  options.kept = pipe->from.get();
-  options.kept_as = 40;
+  options.kept = {{pipe->from.get(), 40}};
   options.environment = {{"PATH", "/usr/bin:/bin"}};
   auto child = spawn(options);
   ASSERT_TRUE(child.ok());

@@ -13,6 +13,7 @@ using horo::api::is_absent;
 Status start(const horo_engine_options& options, horo_engine& handle) {
   HORO_ASSIGN(horo::api::Joining joining, horo::api::prepare(options, nullptr, 0));
   HORO_ASSIGN(handle.engine, horo::group::Engine::start(std::move(joining.options)));
+  joining.joined();
   return {};
 }
 

@@ -59,6 +59,9 @@ Status wait_in_pieces(const horo_handle& handle, Deadline deadline);
 /// Remembers for horo_last_error() that `what` of a call that returns no status is null. True when it is.
 bool is_absent(const void* what, const char* function, const char* name);
 
+/// kForked where the caller is not the process that a runtime belongs to.
+Status check_process(int process, const char* function);
+
 /// Runs `body` so that nothing escapes into C: memory that ran out becomes a status.
 template <class Body>
 horo_status* guarded(Body body) {

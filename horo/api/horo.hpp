@@ -313,6 +313,35 @@ class Runtime {
     ranks.resize(count);
     return ranks;
   }
+  /// Writes a Chrome trace from now on: to `path` on rank 0, to a file named after it elsewhere.
+  void start_timeline(const std::string& path, bool mark_cycles = false) {
+    check(horo_runtime_start_timeline(get(), path.c_str(), mark_cycles ? 1 : 0));
+  }
+  void stop_timeline() { check(horo_runtime_stop_timeline(get())); }
+
+  horo_operation_metrics metrics(horo_kind kind, int set = 0) const {
+    horo_operation_metrics metrics{};
+    metrics.struct_size = sizeof metrics;
+    check(horo_runtime_operation_metrics(get(), set, kind, &metrics));
+    return metrics;
+  }
+  horo_set_metrics set_metrics(int set = 0) const {
+    horo_set_metrics metrics{};
+    metrics.struct_size = sizeof metrics;
+    check(horo_runtime_set_metrics(get(), set, &metrics));
+    return metrics;
+  }
+  /// All of it, in the format of Prometheus.
+  std::string metrics_text() const {
+    std::string text(horo_runtime_metrics_text(get(), nullptr, 0), ' ');
+    while (true) {  // It may grow in between.
+      const size_t size = horo_runtime_metrics_text(get(), text.data(), text.size() + 1);
+      const bool fits = size <= text.size();
+      text.resize(size);
+      if (fits) return text;
+    }
+  }
+
   void shutdown() { horo_runtime_shutdown(get()); }
   horo_runtime* get() const { return runtime_.get(); }
 

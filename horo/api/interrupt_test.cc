@@ -62,6 +62,14 @@ horo_operation sum_of(uint64_t count) {
   return operation;
 }
 
+/// ThreadSanitizer cannot follow the order here: it goes through memory that is mapped twice.
+__attribute__((no_sanitize("thread"))) bool all_are(const std::vector<uint64_t>& values, uint64_t value) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (*(static_cast<const volatile uint64_t*>(values.data()) + i) != value) return false;
+  }
+  return true;
+}
+
 struct Case {
   const char* transport;
   int flags;
@@ -104,7 +112,7 @@ TEST_P(ApiInterrupt, EndsAWaitAndTheOperationCanBeWaitedForAgain) {
           }
         }
         EXPECT_FALSE(request.done());
-        EXPECT_EQ(values, std::vector<uint64_t>(kCount, 1)) << "inputs change only when the operation is decided";
+        EXPECT_TRUE(all_are(values, 1)) << "inputs change only when the operation is decided";
         pest.stop();
         interrupted.set_value();
         request.wait();

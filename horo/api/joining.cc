@@ -1,5 +1,6 @@
 #include "horo/api/joining.h"
 
+#include "horo/api/old_variables.h"
 #include "horo/base/text.h"
 #include "horo/engine/knobs.h"
 #include "horo/group/knobs.h"
@@ -45,15 +46,18 @@ Log::Sink sink_of(const horo_engine_options& options) {
 
 Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<const net::Key> known, int generation) {
   HORO_ASSIGN(Environment environment, environment_of(options));
-  HORO_ASSIGN(Config config, Config::read(kTables, environment));
+  HORO_ASSIGN(Config config, Config::read(kTables, environment, kOldVariables));
   HORO_ASSIGN(rendezvous::JobPlace place, rendezvous::find_place(config));
+  std::optional<rendezvous::KeyLoan> loan;
   if (known == nullptr) {
-    HORO_ASSIGN(net::Key found, rendezvous::find_key(config));
-    known = std::make_shared<const net::Key>(std::move(found));
+    HORO_ASSIGN(rendezvous::KeyLoan taken, rendezvous::KeyLoan::take(config));
+    known = taken.key();
+    loan.emplace(std::move(taken));
   }
   Joining joining{.log = std::make_unique<Log>(),
                   .access = {},
                   .key = known,
+                  .loan = std::move(loan),
                   .options = {.rank = place.rank,
                               .size = place.size,
                               .job = generation == 0 ? place.job : text(place.job, "~", generation),
@@ -69,6 +73,20 @@ Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<cons
   return joining;
 }
 
+std::span<const KnobTable> knob_tables() { return kTables; }
+
+std::string old_variables_markdown() {
+  std::string out =
+      "\n## Variables of Horovod's that set nothing\n\n"
+      "Whoever sets one is told so: at level warning where the job does not do what it asks for, else at level "
+      "info.\n\n"
+      "| variable | why | level |\n|---|---|---|\n";
+  for (const OldVariable& old : kOldVariables) {
+    out += text("| `", old.name, "` | ", old.why, " | ", old.matters ? "warning" : "info", " |\n");
+  }
+  return out;
+}
+
 }  // namespace horo::api
 
 const char* horo_knobs_help(void) {
@@ -77,6 +95,6 @@ const char* horo_knobs_help(void) {
 }
 
 const char* horo_knobs_markdown(void) {
-  static const std::string kMarkdown = horo::knobs_markdown(kTables);
+  static const std::string kMarkdown = horo::knobs_markdown(kTables) + horo::api::old_variables_markdown();
   return kMarkdown.c_str();
 }

@@ -49,6 +49,8 @@ std::vector<NullCall> null_calls() {
   static horo_result result = HORO_RESULT_INIT;
   static horo_handle* handle = nullptr;
   static size_t count = 0;
+  static horo_operation_metrics operation_metrics;
+  static horo_set_metrics set_metrics;
   return {
       {"horo_status_code", [] { return horo_status_code(nullptr) == HORO_OK ? "" : "not ok"; }, false},
       {"horo_status_message", [] { return std::string(horo_status_message(nullptr)) == "ok" ? "" : "not ok"; }, false},
@@ -117,6 +119,12 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_cross_size", [] { return unless(-1, horo_runtime_cross_size(nullptr)); }},
       {"horo_runtime_is_homogeneous", [] { return unless(-1, horo_runtime_is_homogeneous(nullptr)); }},
       {"horo_runtime_run", [] { return words_of(horo_runtime_run(nullptr, 0, &tensor, 1, &handle)); }},
+      {"horo_runtime_start_timeline", [] { return words_of(horo_runtime_start_timeline(nullptr, "t", 0)); }},
+      {"horo_runtime_operation_metrics",
+       [] { return words_of(horo_runtime_operation_metrics(nullptr, 0, HORO_ALLREDUCE, &operation_metrics)); }},
+      {"horo_runtime_set_metrics", [] { return words_of(horo_runtime_set_metrics(nullptr, 0, &set_metrics)); }},
+      {"horo_runtime_metrics_text", [] { return unless(size_t{0}, horo_runtime_metrics_text(nullptr, nullptr, 0)); }},
+      {"horo_runtime_stop_timeline", [] { return words_of(horo_runtime_stop_timeline(nullptr)); }},
       {"horo_runtime_submit",
        [] { return words_of(horo_runtime_submit(nullptr, 0, &tensor, 1, nullptr, nullptr, &handle)); }},
       {"horo_runtime_join", [] { return words_of(horo_runtime_join(nullptr, 0, &handle)); }},

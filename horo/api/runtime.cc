@@ -13,14 +13,8 @@ using horo::Code;
 using horo::Deadline;
 using horo::Result;
 using horo::Status;
+using horo::api::check_process;
 using horo::api::is_absent;
-
-/// The library's threads do not exist in a forked child, and its locks may be held there for ever.
-Status check_process(int process, const char* function) {
-  if (process == getpid()) return {};
-  return {Code::kForked, horo::text(function, ": process ", getpid(), " was forked off rank's process ", process,
-                                    ", which alone can use its runtime")};
-}
 
 Status check(const horo_runtime* runtime, const char* function) {
   if (runtime == nullptr) return {Code::kInvalidArgument, horo::text(function, ": the runtime is null")};
@@ -69,6 +63,7 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   }
   HORO_ASSIGN(std::unique_ptr<horo::engine::Runtime> runtime, horo::engine::Runtime::start(std::move(all)));
   handle.runtime = std::move(runtime);
+  joining.joined();
   return {};
 }
 
@@ -87,6 +82,13 @@ Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
         handle.runtime->wait(handle.set, handle.submission, deadline.earlier(Deadline::after_seconds(kPiece)));
     if (status.code() != Code::kTimeout || handle.submission->done() || deadline.expired()) return status;
   }
+}
+
+// The library's threads do not exist in a forked child, and its locks may be held there for ever.
+Status horo::api::check_process(int process, const char* function) {
+  if (process == getpid()) return {};
+  return {Code::kForked, horo::text(function, ": process ", getpid(), " was forked off rank's process ", process,
+                                    ", which alone can use its runtime")};
 }
 
 horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtime** runtime) {

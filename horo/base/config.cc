@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 
 #include "horo/base/text.h"
@@ -30,7 +31,8 @@ Environment Environment::with(const Variables& changes) const {
   return Environment(std::move(changed));
 }
 
-Result<Config> Config::read(std::span<const KnobTable> tables, const Environment& environment) {
+Result<Config> Config::read(std::span<const KnobTable> tables, const Environment& environment,
+                            std::span<const OldVariable> old) {
   auto contents = std::make_shared<Contents>();
   std::string problems;
   for (KnobTable table : tables) {
@@ -45,7 +47,7 @@ Result<Config> Config::read(std::span<const KnobTable> tables, const Environment
     }
   }
   if (!problems.empty()) return Status(Code::kInvalidArgument, std::move(problems));
-  note_unknown(tables, environment, *contents);
+  note_unknown(tables, environment, old, *contents);
   return Config(std::move(contents));
 }
 
@@ -73,7 +75,8 @@ Result<Config::Entry> Config::read_entry(const Knob& knob, const Environment& en
   return Entry{*std::move(value), false};
 }
 
-void Config::note_unknown(std::span<const KnobTable> tables, const Environment& environment, Contents& contents) {
+void Config::note_unknown(std::span<const KnobTable> tables, const Environment& environment,
+                          std::span<const OldVariable> old, Contents& contents) {
   std::vector<std::string_view> names;
   std::set<std::string_view> legacy;
   for (KnobTable table : tables) {
@@ -83,6 +86,14 @@ void Config::note_unknown(std::span<const KnobTable> tables, const Environment& 
     }
   }
   for (const auto& [name, value] : environment.variables()) {
+    const auto is_this = [&name = name](const OldVariable& one) { return one.name == name; };
+    const auto known = std::find_if(old.begin(), old.end(), is_this);
+    if (known != old.end() && !legacy.contains(name)) {
+      if (value.empty() || value == known->usual) continue;
+      std::vector<std::string>& lines = known->matters ? contents.warnings : contents.notes;
+      lines.push_back(text(name, " changes nothing: ", known->why));
+      continue;
+    }
     if (name.starts_with("HORO_") && !contents.entries.contains(name)) {
       std::string_view near = nearest_word(name, names);
       contents.warnings.push_back(

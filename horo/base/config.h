@@ -35,11 +35,21 @@ class Environment {
   Variables variables_;
 };
 
+/// A variable of Horovod's that sets nothing here. Whoever sets it is told why.
+struct OldVariable {
+  std::string_view name;
+  std::string_view why;
+  /// The value that asks for what horo does anyway: nothing is said about it.
+  std::string_view usual = {};
+  bool matters = false;  ///< The job does not do what the value asks for: a warning, else an explanation at INFO.
+};
+
 /// The values of all knobs. Immutable and cheap to copy.
 class Config {
  public:
   /// Fails with kInvalidArgument, naming every malformed value. No two rows may have the same name.
-  static Result<Config> read(std::span<const KnobTable> tables, const Environment& environment);
+  static Result<Config> read(std::span<const KnobTable> tables, const Environment& environment,
+                             std::span<const OldVariable> old = {});
   static Result<Config> read(std::initializer_list<KnobTable> tables, const Environment& environment) {
     return read(std::span(tables.begin(), tables.size()), environment);
   }
@@ -54,6 +64,8 @@ class Config {
 
   /// One line per thing the user should know: unknown HORO_* names, and old and new names that contradict.
   const std::vector<std::string>& warnings() const { return contents_->warnings; }
+  /// One line per OldVariable that is set and does not matter, for the log at INFO.
+  const std::vector<std::string>& notes() const { return contents_->notes; }
   /// HOROVOD_* variables that mean nothing to horo, for the log at DEBUG.
   const std::vector<std::string>& ignored() const { return contents_->ignored; }
 
@@ -65,10 +77,12 @@ class Config {
   struct Contents {
     std::map<std::string, Entry, std::less<>> entries;
     std::vector<std::string> warnings;
+    std::vector<std::string> notes;
     std::vector<std::string> ignored;
   };
   static Result<Entry> read_entry(const Knob& knob, const Environment& environment, Contents& contents);
-  static void note_unknown(std::span<const KnobTable> tables, const Environment& environment, Contents& contents);
+  static void note_unknown(std::span<const KnobTable> tables, const Environment& environment,
+                           std::span<const OldVariable> old, Contents& contents);
   explicit Config(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
   const Entry& entry(std::string_view name) const;
 

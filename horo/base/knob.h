@@ -36,6 +36,7 @@ struct KnobRow {
   int64_t maximum = std::numeric_limits<int64_t>::max();
   std::string_view legacy_unit = {};  ///< Put behind a legacy value that is a bare number: "ms".
   bool secret = false;                ///< The value never appears in a message.
+  std::string_view test = {};         ///< The test that sees its effect: "Suite.Name". A test walks the tables.
 };
 
 struct Knob {

@@ -55,7 +55,8 @@ std::optional<LogLevel> log_level_named(std::string_view name) {
 Log::Log(LogLevel level, Sink sink) : level_(level), sink_(std::move(sink)) {}
 
 void Log::emit(LogLevel level, std::string_view message) {
-  std::string line = text(wall_clock(), " horo ", name(level));
+  const bool hide_time = hide_time_.load(std::memory_order_relaxed);
+  std::string line = text(hide_time ? "" : wall_clock() + " ", "horo ", name(level));
   if (int rank = rank_.load(std::memory_order_relaxed); rank >= 0) {
     line += text(" [rank ", rank, " epoch ", epoch_.load(std::memory_order_relaxed), "]");
   }

@@ -31,6 +31,8 @@ class Log {
 
   bool enabled(LogLevel level) const { return level >= level_.load(std::memory_order_relaxed); }
   void set_level(LogLevel level) { level_.store(level, std::memory_order_relaxed); }
+  /// Lines begin with the time unless it is hidden.
+  void set_hide_time(bool hidden) { hide_time_.store(hidden, std::memory_order_relaxed); }
   void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
   void set_epoch(uint64_t epoch) { epoch_.store(epoch, std::memory_order_relaxed); }
 
@@ -70,6 +72,7 @@ class Log {
   void emit_limited(LogLevel level, std::string_view key, std::string message);
 
   std::atomic<LogLevel> level_;
+  std::atomic<bool> hide_time_{false};
   std::atomic<int> rank_{-1};
   std::atomic<uint64_t> epoch_{0};
   const Sink sink_;

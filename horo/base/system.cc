@@ -123,6 +123,11 @@ Result<std::string> System::boot_id() const {
   return *std::move(id);
 }
 
+std::string System::time_namespace() const {
+  std::error_code error;
+  return fs::read_symlink(root_ / "proc/self/ns/time", error).string();  // "time:[4026531834]"
+}
+
 Result<uint64_t> System::network_namespace() const {
   fs::path path = root_ / "proc/self/ns/net";
   std::error_code error;

@@ -33,6 +33,8 @@ class System {
   Result<std::string> boot_id() const;
   /// The inode that names this process's network namespace.
   Result<uint64_t> network_namespace() const;
+  /// Names what this process's monotonic clock counts from; empty where the kernel has no such namespaces.
+  std::string time_namespace() const;
 
  private:
   std::filesystem::path root_;

@@ -146,6 +146,9 @@ TEST_F(SystemTest, IdentityIsReadFromProc) {
   fs::create_symlink("net:[4026531840]", root_ / "proc/self/ns/net");
   EXPECT_EQ(*system().boot_id(), "c0ffee");
   EXPECT_EQ(*system().network_namespace(), 4026531840u);
+  EXPECT_EQ(system().time_namespace(), "") << "older kernels have none";
+  fs::create_symlink("time:[4026531834]", root_ / "proc/self/ns/time");
+  EXPECT_EQ(system().time_namespace(), "time:[4026531834]");
 }
 
 TEST(System, ThisMachineHasAnIdentityAndMemory) {

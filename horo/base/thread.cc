@@ -1,5 +1,6 @@
 #include "horo/base/thread.h"
 
+#include <sched.h>
 #include <signal.h>
 
 #include <cstring>
@@ -69,6 +70,17 @@ Thread& Thread::operator=(Thread&& other) noexcept {
 Thread::~Thread() {
   request_stop();
   join();
+}
+
+Status Thread::stay_on(int core) {
+  if (core < 0 || !running_) return {};
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  if (core < CPU_SETSIZE) CPU_SET(core, &only);
+  const int error = pthread_setaffinity_np(thread_, sizeof only, &only);
+  if (error == 0) return {};
+  return {Code::kInvalidArgument, text("a thread cannot be put on core ", core, ": ", std::strerror(error),
+                                       "; it is not there, or not allowed by the cgroup")};
 }
 
 void Thread::join() {

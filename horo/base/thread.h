@@ -31,6 +31,9 @@ class Thread {
 
   bool joinable() const { return running_; }
   void request_stop() { stop_.request_stop(); }
+  /// From now on it runs on this core alone; -1: wherever the system likes. kInvalidArgument for a core that is not
+  /// there or not allowed.
+  Status stay_on(int core);
   /// Waits for the end of the body. Must not be called by the thread itself.
   void join();
 

@@ -14,7 +14,7 @@ namespace horo::collective {
 namespace {
 
 uint64_t seed_of_this_run() {
-  const char* given = std::getenv("HORO_TEST_SEED");
+  const char* given = std::getenv("TEST_SEED");
   return given != nullptr ? std::strtoull(given, nullptr, 10) : 20240229;
 }
 
@@ -162,7 +162,7 @@ std::vector<Choice> all_pairs(std::mt19937_64& random) {
 
 TEST(Bits, AllPairsOfTypesReductionsAlgorithmsAndGroupsGiveTheReference) {
   uint64_t seed = seed_of_this_run();
-  SCOPED_TRACE(text("HORO_TEST_SEED=", seed));
+  SCOPED_TRACE(text("TEST_SEED=", seed));
   std::mt19937_64 random(seed);
   for (const Choice& choice : all_pairs(random)) {
     Job job;
@@ -189,7 +189,7 @@ class SameBits : public testing::TestWithParam<DType> {};
 /// All algorithms of one order, any segment size: the same bits on all ranks, although the inputs are not exact.
 TEST_P(SameBits, AlgorithmsOfOneOrderAgreeWhateverTheSegments) {
   uint64_t seed = seed_of_this_run();
-  SCOPED_TRACE(text("HORO_TEST_SEED=", seed));
+  SCOPED_TRACE(text("TEST_SEED=", seed));
   std::mt19937_64 random(seed);
   for (int ranks : {2, 3, 4, 5, 7, 8}) {
     std::map<Order, Bytes> bits;

@@ -13,6 +13,15 @@ namespace horo::collective {
 
 using transport::Kind;
 
+/// Which of several ways an operation takes, where whoever runs it has found one to be better than the usual. Equal on
+/// all members, who notice if it is not (Signature). Never changes the bits that HORO_DETERMINISTIC promises.
+struct Way {
+  bool one_level = false;  ///< Over the wires between members, also where the members of a host share memory.
+  uint8_t algorithm = 0;   ///< registry()[algorithm - 1], where it can run; 0: as the selector says.
+  bool is_usual() const { return !one_level && algorithm == 0; }
+  friend bool operator==(const Way&, const Way&) = default;
+};
+
 /// One collective operation as one member sees it. Counts are elements of `dtype`.
 ///
 /// | kind          | input                  | output                 | count | counts                  |
@@ -38,6 +47,7 @@ struct Operation {
   std::vector<uint64_t> receive_counts;  ///< Alltoall: received from every member.
   double prescale = 1.0;                 ///< Multiplies every input element before the reduction.
   double postscale = 1.0;                ///< Multiplies every reduced element.
+  Way way;
 
   bool reduces() const { return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter; }
   /// Whether every member ends with the same data, so that any of them can serve it again to another.

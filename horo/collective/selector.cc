@@ -54,6 +54,30 @@ std::vector<const Algorithm*> applicable(const Operation& operation, const Shape
   return fitting;
 }
 
+/// Those with as many levels as the user wants, if there are any.
+void keep_levels(std::vector<const Algorithm*>& candidates, Forced::Levels levels) {
+  if (levels == Forced::Levels::kFree) return;
+  std::vector<const Algorithm*> fitting;
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(fitting), [&](const Algorithm* algorithm) {
+    return (algorithm->order == Order::kHost) == (levels == Forced::Levels::kTwo);
+  });
+  if (!fitting.empty()) candidates = std::move(fitting);
+}
+
+/// Where the order shows in the bits, only the algorithms of one order are compared.
+void keep_order(std::vector<const Algorithm*>& candidates, const Operation& operation, const Shape& shape,
+                const Table& table) {
+  if (!order_matters(operation) || !table.deterministic) return;
+  for (Order order : preferred_orders(shape, table)) {
+    std::vector<const Algorithm*> fitting;
+    std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(fitting),
+                 [&](const Algorithm* algorithm) { return algorithm->order == order; });
+    if (fitting.empty()) continue;
+    candidates = std::move(fitting);
+    return;
+  }
+}
+
 /// What the members of an alltoall know alike: that there is one. Its counts differ from member to member.
 Operation as_all_members_see_it(const Operation& operation, const Shape& shape) {
   Operation common = operation;
@@ -109,6 +133,24 @@ std::vector<Order> preferred_orders(const Shape& shape, const Table& table) {
   return orders;
 }
 
+std::vector<Way> other_ways(Kind kind, const Shape& shape, const Table& table, const Forced& forced) {
+  std::vector<Way> ways;
+  if (forced.of(kind) != nullptr) return ways;
+  Operation operation;
+  operation.kind = kind;
+  operation.dtype = DType::kF32;
+  operation.counts.assign(static_cast<size_t>(shape.ranks()), 1);
+  std::vector<const Algorithm*> candidates = applicable(operation, shape);
+  keep_levels(candidates, forced.levels(kind));
+  keep_order(candidates, operation, shape, table);
+  if (candidates.size() < 2) return ways;
+  for (const Algorithm* algorithm : candidates) {
+    const auto index = algorithm - registry().data();
+    ways.push_back({.algorithm = static_cast<uint8_t>(index + 1)});
+  }
+  return ways;
+}
+
 Result<const Algorithm*> select(const Operation& operation, const Shape& shape, const Table& table,
                                 const Forced& forced) {
   auto candidates = applicable(operation, shape);
@@ -119,16 +161,11 @@ Result<const Algorithm*> select(const Operation& operation, const Shape& shape, 
                   text("the algorithm asked for cannot run here: ", refusal, "; possible are ", names_of(candidates)));
   }
   HORO_CHECK(!candidates.empty(), "every operation has an algorithm");
-  if (order_matters(operation) && table.deterministic) {
-    for (Order order : preferred_orders(shape, table)) {
-      std::vector<const Algorithm*> fitting;
-      std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(fitting),
-                   [&](const Algorithm* algorithm) { return algorithm->order == order; });
-      if (fitting.empty()) continue;
-      candidates = std::move(fitting);
-      break;
-    }
-  }
+  keep_levels(candidates, forced.levels(operation.kind));
+  keep_order(candidates, operation, shape, table);
+  const size_t way = operation.way.algorithm;
+  const Algorithm* tuned = way > 0 && way <= registry().size() ? &registry()[way - 1] : nullptr;
+  if (std::find(candidates.begin(), candidates.end(), tuned) != candidates.end()) return tuned;
   if (shape.ranks() == 1 || operation.total() == 0) return candidates.front();
   Operation common = as_all_members_see_it(operation, shape);
   auto seconds = [&](const Algorithm* algorithm) {

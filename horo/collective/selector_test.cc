@@ -39,6 +39,47 @@ TEST(Selector, UsesTheHierarchyAcrossHosts) {
   EXPECT_EQ(chosen(allreduce(16 << 20), two_levels(4, 4)), "hierarchy");
 }
 
+TEST(Selector, HasAsManyLevelsAsTheUserWants) {
+  const auto with = [](Forced::Levels levels, const Shape& shape) {
+    Forced forced;
+    forced.set_levels(Kind::kAllreduce, levels);
+    return (*select(allreduce(1000), shape, {}, forced))->order;
+  };
+  EXPECT_EQ(with(Forced::Levels::kTwo, two_levels(4, 4)), Order::kHost);
+  EXPECT_EQ(with(Forced::Levels::kFree, two_levels(4, 4)), Order::kHost);
+  EXPECT_NE(with(Forced::Levels::kOne, two_levels(4, 4)), Order::kHost);
+  EXPECT_NE(with(Forced::Levels::kTwo, Shape::on_one_host(4)), Order::kHost) << "there are no two levels";
+}
+
+TEST(Selector, FollowsAWayThatKeepsTheBitsAndNoOther) {
+  for (const Shape& shape : {Shape::on_one_host(8), two_levels(2, 4), two_levels(8, 1)}) {
+    for (bool deterministic : {true, false}) {
+      Table table;
+      table.deterministic = deterministic;
+      const Order usual = (*select(allreduce(1000), shape, table))->order;
+      const std::vector<Way> ways = other_ways(Kind::kAllreduce, shape, table, {});
+      EXPECT_GE(ways.size(), 2U);
+      std::set<uint8_t> possible;
+      for (const Way& way : ways) {
+        Operation operation = allreduce(1000);
+        operation.way = way;
+        possible.insert(way.algorithm);
+        EXPECT_EQ(*select(operation, shape, table), &registry()[way.algorithm - 1u]);
+        EXPECT_TRUE(!deterministic || (*select(operation, shape, table))->order == usual);
+      }
+      for (unsigned other = 1; other <= 255; ++other) {
+        if (possible.contains(static_cast<uint8_t>(other))) continue;
+        Operation operation = allreduce(1000);
+        operation.way.algorithm = static_cast<uint8_t>(other);
+        EXPECT_EQ(*select(operation, shape, table), *select(allreduce(1000), shape, table)) << other;
+      }
+    }
+  }
+  Forced forced;
+  ASSERT_TRUE(forced.set(Kind::kAllreduce, "pairwise").ok());
+  EXPECT_TRUE(other_ways(Kind::kAllreduce, Shape::on_one_host(8), {}, forced).empty()) << "the user has chosen";
+}
+
 TEST(Selector, BroadcastsSmallAlongATreeAndLargeOtherwise) {
   Shape shape = Shape::on_one_host(16);
   EXPECT_EQ(chosen(operation_of(Kind::kBroadcast, 16, 0, 1, 0), shape), "tree");

@@ -73,9 +73,9 @@ std::string SymbolicMachine::run() {
         moved = step_works() || step_phases() || step_transfers();
         break;
       case Schedule::kRandom: {
-        bool (SymbolicMachine::*steps[])() = {&SymbolicMachine::step_transfers, &SymbolicMachine::step_works,
-                                              &SymbolicMachine::step_phases};
-        for (size_t which : order(3)) moved = moved || (this->*steps[which])();
+        for (size_t which : order(3)) {
+          moved = moved || (which == 0 ? step_transfers() : which == 1 ? step_works() : step_phases());
+        }
       }
     }
     if (!moved) break;

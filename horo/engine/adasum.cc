@@ -131,7 +131,7 @@ Status Runner::adasum(Pieces& pieces) {
   scatter.dtype = terms.dtype;
   scatter.counts = slices;
   scatter.receive_counts.assign(members, slices[self]);
-  HORO_TRY(carry(pieces, scatter, whole.data(), mine.data()));
+  HORO_TRY(carry(scatter, whole.data(), mine.data()));
   uint64_t begin = 0;
   for (size_t m = 0; m < self; ++m) begin += slices[m];
   HORO_TRY(combine_slices(pieces, {begin, begin + slices[self]}, counts, mine));
@@ -139,7 +139,7 @@ Status Runner::adasum(Pieces& pieces) {
   gather.kind = collective::Kind::kAllgather;
   gather.dtype = terms.dtype;
   gather.counts = slices;
-  HORO_TRY(carry(pieces, gather, mine.data(), whole.data()));
+  HORO_TRY(carry(gather, mine.data(), whole.data()));
   const std::byte* from = whole.data();
   for (const Piece& piece : pieces) {
     const uint64_t count = piece.tensor->count();

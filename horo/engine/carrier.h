@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 #include "horo/base/status.h"
 #include "horo/collective/operation.h"
@@ -15,6 +16,9 @@ class Carrier {
   virtual ~Carrier() = default;
   virtual int size() const = 0;
   virtual int member() const = 0;
+  /// What moves the bytes, and what ran last: for the timeline.
+  virtual std::string_view transport() const { return "none"; }
+  virtual std::string_view algorithm() const { return "none"; }
   virtual Status run(const collective::Operation& operation, const std::byte* input, std::byte* output) = 0;
   /// This rank cannot take part in what the others run: it ends for all of them.
   virtual void give_up(const Status& why) = 0;

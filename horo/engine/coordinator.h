@@ -48,7 +48,7 @@ class Coordinator {
   Down close(bool somebody_waits, const Merge& merge, Time now);
   /// When the window closes by itself.
   Deadline next() const;
-  void set_fusion(const FusionRules& rules) { options_.fusion = rules; }
+  void set_threshold(uint64_t bytes) { options_.fusion.threshold = bytes; }
   void set_window(Duration longest) { window_ = Window(longest); }
 
  private:

@@ -1,48 +1,24 @@
 #include "horo/engine/executor.h"
 
-#include <algorithm>
-#include <bit>
-
 namespace horo::engine {
 
 namespace {
 
 /// Up to here the hop to another thread costs more than running it.
 constexpr uint64_t kSmall = 64 << 10;
-constexpr uint64_t kLeastScratch = 1 << 20;
 
 bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
-void end(Work& work, const Status& why) {
-  for (const Handle& submission : work.submissions) {
-    if (submission) submission->finish(why);
-  }
-}
-
 }  // namespace
 
-SharedScratch::~SharedScratch() {
-  for (std::span<std::byte> slot : slots_) {
-    if (!slot.empty()) engine_.free(slot.data());
-  }
-}
-
-Result<std::span<std::byte>> SharedScratch::get(int slot, uint64_t bytes) {
-  std::span<std::byte>& memory = slots_[static_cast<size_t>(slot)];
-  if (memory.size() >= bytes && !memory.empty()) return memory;
-  const uint64_t wanted = std::max(kLeastScratch, std::bit_ceil(bytes));
-  HORO_ASSIGN(std::span<std::byte> larger, engine_.allocate(wanted));
-  if (!memory.empty()) engine_.free(memory.data());
-  memory = larger;
-  return memory;
-}
-
-Executor::Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer)
+Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
+                   const Observation& observation)
     : engine_(engine),
       group_(group),
       carrier_(std::move(group)),
-      scratch_(engine),
-      runner_(carrier_, scratch_, observer),
+      scratch_(pool),
+      observation_(observation),
+      runner_(carrier_, scratch_, observation),
       special_(std::move(special)) {}
 
 Executor::~Executor() {
@@ -59,6 +35,7 @@ Status Executor::submit(Work work) {
   }
   if (!thread_.joinable()) {
     HORO_ASSIGN(thread_, Thread::start("horo-run", [this](const std::stop_token& stop) { this->work(stop); }));
+    HORO_TRY(thread_.stay_on(engine_.core()));
   }
   waiting_.push_back(std::move(work));
   changed_.notify_one();
@@ -86,20 +63,33 @@ bool Executor::run_here(Work& work, bool may_spin) {
   return true;
 }
 
+void Executor::end(Work& work, const Status& why) const {
+  observation_.failed(work.submissions, why);
+  for (const Handle& submission : work.submissions) {
+    if (submission) submission->finish(why);
+  }
+}
+
 void Executor::run(Work& work) {
   if (work.units.empty()) {
     const Status met = runner_.meet();
     const Status& outcome = work.verdict.ok() ? met : work.verdict;
+    if (!outcome.ok()) observation_.failed(work.submissions, outcome);
     for (const Handle& submission : work.submissions) {
       if (submission) submission->finish(outcome, work.answer);
     }
     return;
   }
+  observation_.begun(work);
   if (is_special(work.units.front().kind())) {
+    observation_.done(work, {});
     for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
     return;
   }
+  carrier_.set_ways(work.ways);
   const std::vector<Status> outcomes = runner_.run(work);
+  scratch_.give_back();
+  observation_.done(work, outcomes);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (work.submissions[i]) work.submissions[i]->finish(outcomes[i]);
   }

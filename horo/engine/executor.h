@@ -10,6 +10,7 @@
 
 #include "horo/base/status.h"
 #include "horo/base/thread.h"
+#include "horo/engine/buffer_pool.h"
 #include "horo/engine/runner.h"
 #include "horo/group/engine.h"
 
@@ -22,27 +23,22 @@ class GroupCarrier : public Carrier {
   int size() const override { return group_->size(); }
   int member() const override { return group_->member(); }
   Status run(const collective::Operation& operation, const std::byte* input, std::byte* output) override {
-    return group_->run(operation, input, output, Deadline::never(), may_spin_);
+    if (ways_.are_usual()) return group_->run(operation, input, output, Deadline::never(), may_spin_);
+    collective::Operation tuned = operation;
+    tuned.way = ways_.of(operation.kind);
+    return group_->run(tuned, input, output, Deadline::never(), may_spin_);
   }
   void give_up(const Status& why) override { group_->give_up(why); }
+  std::string_view transport() const override { return group_->transport_name(); }
+  std::string_view algorithm() const override { return group_->algorithm_name(); }
   /// Only a thread of the application may spin.
   void set_may_spin(bool may_spin) { may_spin_ = may_spin; }
+  void set_ways(const Ways& ways) { ways_ = ways; }
 
  private:
   const std::shared_ptr<group::Group> group_;
   bool may_spin_ = false;
-};
-
-/// Buffers in memory that peers can read; they grow as needed and stay.
-class SharedScratch : public Scratch {
- public:
-  explicit SharedScratch(group::Engine& engine) : engine_(engine) {}
-  ~SharedScratch() override;
-  Result<std::span<std::byte>> get(int slot, uint64_t bytes) override;
-
- private:
-  group::Engine& engine_;
-  std::array<std::span<std::byte>, 2> slots_;
+  Ways ways_;
 };
 
 /// Thread-safe.
@@ -51,7 +47,8 @@ class Executor {
   /// What is no operation on data (a new process set) is handed to `special`, on the executor's thread.
   using Special = std::function<void(const Unit&, const Handle&)>;
 
-  Executor(group::Engine& engine, std::shared_ptr<group::Group> group, Special special, Observer* observer = nullptr);
+  Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
+           const Observation& observation);
   ~Executor();
 
   /// Runs it later, after all that came before.
@@ -64,11 +61,13 @@ class Executor {
  private:
   void work(const std::stop_token& stop);
   void run(Work& work);
+  void end(Work& work, const Status& why) const;
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   GroupCarrier carrier_;
-  SharedScratch scratch_;
+  PooledScratch scratch_;
+  const Observation observation_;
   Runner runner_;
   const Special special_;
   std::mutex mutex_;

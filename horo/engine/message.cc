@@ -1,5 +1,6 @@
 #include "horo/engine/message.h"
 
+#include "horo/collective/algorithm.h"
 #include "horo/net/codec.h"
 
 namespace horo::engine {
@@ -105,6 +106,40 @@ Failure decode_failure(net::Reader& reader) {
   return failure;
 }
 
+void encode(net::Writer& writer, const collective::Way& way) {
+  writer.boolean(way.one_level);
+  writer.u8(way.algorithm);
+}
+
+collective::Way decode_way(net::Reader& reader) {
+  collective::Way way;
+  way.one_level = reader.boolean();
+  way.algorithm = reader.u8();
+  if (way.algorithm > collective::registry().size()) reader.fail("an algorithm that does not exist");
+  return way;
+}
+
+void encode(net::Writer& writer, const Tuning& tuning) {
+  writer.u64(tuning.threshold);
+  writer.u64(static_cast<uint64_t>(std::chrono::nanoseconds(tuning.window).count()));
+  encode(writer, tuning.ways.allreduce);
+  encode(writer, tuning.ways.allgather);
+}
+
+Tuning decode_tuning(net::Reader& reader) {
+  Tuning tuning;
+  tuning.threshold = reader.u64();
+  const uint64_t window = reader.u64();
+  if (window > static_cast<uint64_t>(std::chrono::nanoseconds(kLongestWindow).count())) {
+    reader.fail("a gather window of more than an hour");
+    return {};
+  }
+  tuning.window = std::chrono::nanoseconds(window);
+  tuning.ways.allreduce = decode_way(reader);
+  tuning.ways.allgather = decode_way(reader);
+  return tuning;
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(const Up& up) {
@@ -151,6 +186,8 @@ std::vector<std::byte> encode(const Down& down) {
     writer.string(failure.key);
     writer.string(failure.message);
   }
+  writer.boolean(down.tuning.has_value());
+  if (down.tuning) encode(writer, *down.tuning);
   writer.count(down.batches.size());
   for (const Batch& batch : down.batches) {
     writer.count(batch.items.size());
@@ -169,6 +206,7 @@ Result<Down> decode_down(std::span<const std::byte> bytes, int members) {
   down.forgotten = decode_numbers(reader);
   const size_t failures = reader.count(kMost, 8);
   for (size_t i = 0; i < failures && reader.ok(); ++i) down.failures.push_back(decode_failure(reader));
+  if (reader.boolean()) down.tuning = decode_tuning(reader);
   const size_t batches = reader.count(kMost, 4);
   for (size_t i = 0; i < batches && reader.ok(); ++i) {
     Batch batch;

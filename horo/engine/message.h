@@ -10,6 +10,7 @@
 
 #include "horo/base/status.h"
 #include "horo/engine/tensor.h"
+#include "horo/engine/tuning.h"
 
 namespace horo::engine {
 
@@ -73,17 +74,21 @@ struct Failure {
 struct Down {
   std::vector<uint32_t> forgotten;  ///< Numbers that leave the cache.
   std::vector<Failure> failures;
+  std::optional<Tuning> tuning;  ///< From these batches on.
   std::vector<Batch> batches;
   std::optional<int> all_joined;     ///< The last member that joined; all have.
   std::optional<std::string> abort;  ///< Why nothing goes on.
 
-  bool empty() const { return forgotten.empty() && failures.empty() && batches.empty() && !all_joined && !abort; }
+  bool empty() const {
+    return forgotten.empty() && failures.empty() && !tuning && batches.empty() && !all_joined && !abort;
+  }
   friend bool operator==(const Down&, const Down&) = default;
 };
 
 /// Units that a cache may know (HORO_CACHE_CAPACITY), and more than its surplus can be at any time.
 inline constexpr size_t kMostCached = 1 << 20;
 inline constexpr size_t kLongestMessage = 64 << 20;
+inline constexpr Duration kLongestWindow = std::chrono::hours(1);
 
 std::vector<std::byte> encode(const Up& up);
 std::vector<std::byte> encode(const Down& down);

@@ -35,6 +35,9 @@ Down example_down() {
   Down down;
   down.forgotten = {5, 6};
   down.failures = {{"a", "they differ"}};
+  down.tuning = Tuning{.threshold = 5 << 20,
+                       .window = std::chrono::microseconds(250),
+                       .ways = {.allreduce = {.one_level = true, .algorithm = 2}, .allgather = {.algorithm = 1}}};
   down.batches = {{{{3, std::nullopt}, {10, unit_of("c")}, {0, unit_of("d")}}}};
   down.all_joined = 2;
   down.abort = "enough";
@@ -75,6 +78,18 @@ TEST(EngineMessage, MembersThatDoNotExistAreRefused) {
   EXPECT_EQ(decode_up(encode(up), kMembers).status().code(), Code::kCorrupt);
   Down down;
   down.all_joined = kMembers;
+  EXPECT_EQ(decode_down(encode(down), kMembers).status().code(), Code::kCorrupt);
+}
+
+TEST(EngineMessage, SettingsThatCannotBeAreRefused) {
+  Down down;
+  down.tuning.emplace();
+  down.tuning->ways.allreduce.algorithm = 255;
+  EXPECT_EQ(decode_down(encode(down), kMembers).status().code(), Code::kCorrupt);
+  down.tuning->ways.allreduce.algorithm = 0;
+  down.tuning->window = kLongestWindow + std::chrono::nanoseconds(1);
+  EXPECT_EQ(decode_down(encode(down), kMembers).status().code(), Code::kCorrupt);
+  down.tuning->window = Duration(-1);
   EXPECT_EQ(decode_down(encode(down), kMembers).status().code(), Code::kCorrupt);
 }
 

@@ -13,7 +13,9 @@ Negotiation::Negotiation(Tree tree, NegotiationOptions options)
       merge_(tree_, cache_),
       coordinator_(options_.coordinator, cache_),
       child_waits_(tree_.children.size(), false),
-      child_heard_(tree_.children.size(), 0) {}
+      child_heard_(tree_.children.size(), 0) {
+  if (is_root() && options_.tuner) tuner_.emplace(*options_.tuner);
+}
 
 void Negotiation::announce(const Unit& unit, Time now) {
   const uint32_t id = cache_.id_of(unit.key());
@@ -61,6 +63,7 @@ Status Negotiation::receive(int from, std::span<const std::byte> message, Time n
 
 void Negotiation::on_up(size_t child, const Up& up, Time now) {
   child_waits_[child] = up.waiting;
+  if (notes_ready_) note_ready_of(child, up);
   for (uint32_t id : up.known) merge_.add_known(child, id, false, now);
   for (uint32_t id : up.partial) merge_.add_known(child, id, true, now);
   for (const Arrived& arrived : up.arrived) {
@@ -79,6 +82,17 @@ bool Negotiation::outdated(const Arrived& arrived, const Up& up) const {
   if (failed_at_.empty()) return false;
   auto failed = failed_at_.find(arrived.variants.front().unit.key());
   return failed != failed_at_.end() && up.heard < failed->second;
+}
+
+void Negotiation::note_ready_of(size_t child, const Up& up) {
+  for (const std::vector<uint32_t>* ids : {&up.known, &up.partial}) {
+    for (uint32_t id : *ids) {
+      if (const Unit* unit = cache_.find(id)) ready_.push_back({unit->key(), tree_.below[child]});
+    }
+  }
+  for (const Arrived& arrived : up.arrived) {
+    ready_.push_back({arrived.variants.front().unit.key(), tree_.below[child]});
+  }
 }
 
 void Negotiation::send_down(const Down& down) {
@@ -107,6 +121,7 @@ void Negotiation::on_down(Down down, Time now) {
     std::erase_if(again, [&](const Unit& unit) { return unit.key() == failure.key; });
     outputs_.emplace_back(output::Fail{std::move(failure.key), std::move(failure.message)});
   }
+  if (down.tuning) outputs_.emplace_back(output::Tune{*down.tuning});
   for (Batch& batch : down.batches) {
     output::Run run;
     for (Item& item : batch.items) {
@@ -206,6 +221,7 @@ void Negotiation::lead(Time now, bool stalls) {
   for (int member : std::exchange(newly_joined_, {})) last_joined_ = member;
   const bool all_joined = merge_.joined().size() == options_.coordinator.ranks.size();
   down = coordinator_.close(anybody_waits() || all_joined, merge_, now);
+  if (tuner_ && !down.batches.empty()) tune(down, now);
   if (all_joined) down.all_joined = std::exchange(last_joined_, std::nullopt);
   if (stalls) {
     Up unused;
@@ -213,6 +229,27 @@ void Negotiation::lead(Time now, bool stalls) {
     abort_when_stalled(down, now);
   }
   if (!down.empty()) on_down(std::move(down), now);
+}
+
+// The batches at hand were planned with the old settings and are run with the new: they belong to the step that does
+// not count.
+void Negotiation::tune(Down& down, Time now) {
+  for (const Batch& batch : down.batches) {
+    for (const Item& item : batch.items) {
+      const Unit& unit = item.unit ? *item.unit : *cache_.find(item.id);
+      tuner_->ran(unit.key(), unit.bytes());
+    }
+  }
+  down.tuning = tuner_->step(now);
+  if (down.tuning) {
+    coordinator_.set_threshold(down.tuning->threshold);
+    coordinator_.set_window(down.tuning->window);
+  }
+  std::vector<Measured> measured = tuner_->take_measured();
+  if (measured.empty()) return;
+  const bool done = tuner_->done();
+  outputs_.emplace_back(output::Tuned{std::move(measured), done ? std::optional(tuner_->gain()) : std::nullopt});
+  if (done) tuner_.reset();
 }
 
 void Negotiation::abort_when_stalled(Down& down, Time now) {

@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "horo/engine/merge.h"
 #include "horo/engine/message.h"
 #include "horo/engine/tree.h"
+#include "horo/engine/tuner.h"
 
 namespace horo::engine {
 
@@ -31,6 +33,7 @@ struct NegotiationOptions {
   CoordinatorOptions coordinator;
   Duration stall_warning = std::chrono::seconds(60);  ///< Zero: never.
   Duration stall_abort = Duration::zero();            ///< Zero: never.
+  std::optional<TunerOptions> tuner;                  ///< Used at the root alone.
 };
 
 namespace output {
@@ -45,6 +48,15 @@ struct Run {
 struct Fail {
   std::string key;
   std::string message;
+};
+/// What the batches that follow are run with.
+struct Tune {
+  Tuning tuning;
+};
+/// At the root: what the tuner has measured. `gain` when it is done.
+struct Tuned {
+  std::vector<Measured> measured;
+  std::optional<double> gain;
 };
 /// Everybody has joined.
 struct Joined {
@@ -61,7 +73,8 @@ struct Abort {
   std::string message;
 };
 }  // namespace output
-using Output = std::variant<output::Send, output::Run, output::Fail, output::Joined, output::Stall, output::Abort>;
+using Output = std::variant<output::Send, output::Run, output::Fail, output::Tune, output::Tuned, output::Joined,
+                            output::Stall, output::Abort>;
 
 /// Pure: no clock, no thread, no wire.
 class Negotiation {
@@ -84,6 +97,14 @@ class Negotiation {
   /// something of this rank is unanswered.
   std::set<int> awaited(bool unanswered) const;
 
+  /// Units that all members at and below a child have handed in, as they come: for the timeline.
+  struct Ready {
+    std::string key;
+    std::vector<int> members;
+  };
+  void note_ready(bool wanted) { notes_ready_ = wanted; }
+  std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
+
   bool is_root() const { return tree_.is_root(); }
   size_t cached() const { return cache_.size(); }
   size_t incomplete() const { return merge_.size(); }
@@ -103,6 +124,7 @@ class Negotiation {
   /// full what it had said by a number, but another had passed its word on in full already: nobody waits for it.
   bool outdated(const Arrived& arrived, const Up& up) const;
   void apply_joins();
+  void note_ready_of(size_t child, const Up& up);
   void gather(Up& up);
   void lead(Time now, bool stalls);
   void report_stalls(Up& up, Time now);
@@ -114,15 +136,18 @@ class Negotiation {
   bool may_abort() const { return is_root() && !aborted_ && options_.stall_abort > Duration::zero(); }
   bool anybody_waits() const;
   void send_down(const Down& down);
+  void tune(Down& down, Time now);
 
   const Tree tree_;
   const NegotiationOptions options_;
   Cache cache_;
   Merge merge_;
   Coordinator coordinator_;
+  std::optional<Tuner> tuner_;  ///< Until it is done.
   bool waiting_ = false;
   bool told_waiting_ = false;
   bool aborted_ = false;
+  bool notes_ready_ = false;
   std::optional<Time> stall_check_;  ///< Never later than the first unit that is incomplete now can stall.
   std::vector<bool> child_waits_;
   uint64_t heard_ = 0;                                   ///< Messages of the root; the same numbers everywhere.
@@ -134,6 +159,7 @@ class Negotiation {
   /// Units of this rank that were announced by number and not answered yet.
   std::unordered_map<uint32_t, Unit> announced_;
   std::vector<Output> outputs_;
+  std::vector<Ready> ready_;
   Counters counters_;
 };
 

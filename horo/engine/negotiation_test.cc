@@ -47,7 +47,7 @@ Script script_for(std::mt19937_64& random, int members, int step) {
 
 /// Members hand in several steps' units; a member goes on to its next step when all of its units are answered.
 void run_random_steps(uint64_t seed) {
-  SCOPED_TRACE(text("seed ", seed, ": HORO_TEST_SEED=", seed, " replays it"));
+  SCOPED_TRACE(text("seed ", seed, ": TEST_SEED=", seed, " replays it"));
   std::mt19937_64 random(seed);
   const int members = 1 + static_cast<int>(random() % 64);
   const Plan plan = plan_for(random, members);
@@ -117,6 +117,29 @@ TEST(Negotiation, AnyOrderAndAnyDelayEndsInTheSameRunsOnAllMembers) {
     run_random_steps(seed);
     if (HasFailure()) return;
   }
+}
+
+TEST(Negotiation, SettingsChangeAtTheSameBatchOnAllMembers) {
+  Plan plan{7, {0, 0, 1, 1, 1, 2, 2}};
+  plan.tuner = TunerOptions{.space = tuning_space({}, {}, {}), .warmup = 1, .steps = 2};
+  World world(plan, base_seed());
+  for (int step = 0; step < 2000; ++step) {
+    for (int member = 0; member < plan.members; ++member) {
+      for (int tensor = 0; tensor < 3; ++tensor) world.at(member).announce(one(text("t", tensor)), world.now());
+    }
+    world.settle();
+  }
+  EXPECT_GE(world.log(0).tunings, 10u);
+  EXPECT_GE(world.log(0).measured, 20u);
+  for (int member = 1; member < plan.members; ++member) {
+    EXPECT_EQ(world.log(member).runs, world.log(0).runs);
+    EXPECT_EQ(world.log(member).measured, 0u) << "the root measures";
+  }
+  const std::vector<std::string>& runs = world.log(0).runs;
+  const auto last = std::find_if(runs.rbegin(), runs.rend(), [](const auto& run) { return run[0] == 'f'; });
+  ASSERT_NE(last, runs.rend());
+  EXPECT_EQ(*last, tuning_text({})) << "nothing was faster";
+  EXPECT_GT(last - runs.rbegin(), 500) << "it has stopped";
 }
 
 TEST(Negotiation, AUnitThatIsKnownTravelsAsANumber) {

@@ -1,5 +1,6 @@
 #include "horo/engine/process_set.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -11,26 +12,32 @@ constexpr auto kPatience = std::chrono::milliseconds(100);  ///< Before a neighb
 
 }  // namespace
 
-ProcessSet::ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
-                       Executor::Special special, Observer* observer)
+ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group,
+                       const NegotiationOptions& options, Executor::Special special, const Observation& observation)
     : engine_(engine),
       group_(std::move(group)),
-      executor_(engine, group_, std::move(special), observer),
-      negotiation_(Tree::of(group_->shape(), group_->member()), options) {}
+      observation_(observation),
+      executor_(engine, pool, group_, std::move(special), observation),
+      negotiation_(Tree::of(group_->shape(), group_->member()), options),
+      tuning_{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window, .ways = {}} {}
 
-Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, std::shared_ptr<group::Group> group,
+Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
+                                                     std::shared_ptr<group::Group> group,
                                                      const NegotiationOptions& options, Executor::Special special,
-                                                     Observer* observer) {
+                                                     const Observation& observation) {
   NegotiationOptions mine = options;
   mine.coordinator.ranks = group->ranks();
-  std::shared_ptr<ProcessSet> set(new ProcessSet(engine, std::move(group), mine, std::move(special), observer));
+  std::shared_ptr<ProcessSet> set(
+      new ProcessSet(engine, pool, std::move(group), mine, std::move(special), observation));
   HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_));
   return set;
 }
 
 Status ProcessSet::submit(const Handle& submission) {
   HORO_TRY(validate(submission->unit(), size()));
-  return queue_.push(submission);
+  HORO_TRY(queue_.push(submission));
+  observation_.handed_in(*submission);
+  return {};
 }
 
 Status ProcessSet::join(const Handle& joining) {
@@ -48,11 +55,13 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   const std::optional<Status> why = group_->over();
   post_->pump();
   while (std::optional<group::Letter> letter = post_->receive()) {
+    observation_.message_received();
     if (Status status = negotiation_.receive(letter->from, letter->bytes, now); !status.ok()) {
       group_->give_up(status);
     }
   }
-  for (const Handle& submission : queue_.take_new()) negotiation_.announce(submission->unit(), now);
+  tell_ready(now);
+  announce_new(now);
   if (join_asked_.load(std::memory_order_relaxed) && join_asked_.exchange(false)) negotiation_.join();
   negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
   std::vector<Output> outputs = negotiation_.step(now);
@@ -60,27 +69,63 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
     std::lock_guard lock(mutex_);
     counters_ = negotiation_.counters();
   }
-  for (Output& output : outputs) act(output, here, may_spin);
+  const auto is_batch = [](const Output& output) { return std::holds_alternative<output::Run>(output); };
+  if (std::any_of(outputs.begin(), outputs.end(), is_batch)) observation_.cycle();
+  for (Output& output : outputs) act(output, now, here, may_spin);
   if (why) return close(*why);
   note_waiting(now);
 }
 
-void ProcessSet::act(Output& output, bool here, bool may_spin) {
+void ProcessSet::announce_new(Time now) {
+  for (const Handle& submission : queue_.take_new()) {
+    observation_.taken_up(*submission);
+    negotiation_.announce(submission->unit(), now);
+  }
+  const Negotiation::Counters all = negotiation_.counters();
+  observation_.announced(all.known - counted_.known, all.in_full - counted_.in_full);
+  counted_ = all;
+}
+
+// What the ranks below have handed in: for the timeline only.
+void ProcessSet::tell_ready(Time now) {
+  for (Negotiation::Ready& ready : negotiation_.take_ready()) {
+    for (int& member : ready.members) member = ranks()[static_cast<size_t>(member)];
+    observation_.ready(ready.key, std::move(ready.members), now);
+  }
+  negotiation_.note_ready(observation_.traced());
+}
+
+void ProcessSet::run_batch(output::Run& batch, Time now, bool here, bool may_spin) {
+  Work work;
+  work.number = ++batches_;
+  for (const Unit& unit : batch.units) work.submissions.push_back(queue_.take(unit.key()));
+  work.units = std::move(batch.units);
+  work.ways = ways_;
+  observation_.agreed(work, now);
+  run(std::move(work), here, may_spin);
+}
+
+void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
   if (auto* send = std::get_if<output::Send>(&output)) {
+    observation_.message_sent();
     if (Status status = post_->send(send->to, send->message); !status.ok()) group_->give_up(status);
   } else if (auto* batch = std::get_if<output::Run>(&output)) {
-    Work work;
-    for (const Unit& unit : batch->units) work.submissions.push_back(queue_.take(unit.key()));
-    work.units = std::move(batch->units);
-    run(std::move(work), here, may_spin);
+    run_batch(*batch, now, here, may_spin);
   } else if (auto* fail = std::get_if<output::Fail>(&output)) {
-    run({{}, {queue_.take(fail->key)}, Status(Code::kMismatch, fail->message), 0}, here, may_spin);
+    run({{}, {queue_.take(fail->key)}, Status(Code::kMismatch, fail->message), 0, 0, {}}, here, may_spin);
+  } else if (auto* tune = std::get_if<output::Tune>(&output)) {
+    ways_ = tune->tuning.ways;
+    std::lock_guard lock(mutex_);
+    tuning_ = tune->tuning;
+  } else if (auto* tuned = std::get_if<output::Tuned>(&output)) {
+    note_tuned(*tuned);
   } else if (auto* joined = std::get_if<output::Joined>(&output)) {
     std::unique_lock lock(mutex_);
     Handle joining = std::exchange(joining_, nullptr);
     lock.unlock();
-    run({{}, {std::move(joining)}, {}, ranks()[static_cast<size_t>(joined->last)]}, here, may_spin);
+    run({{}, {std::move(joining)}, {}, ranks()[static_cast<size_t>(joined->last)], 0, {}}, here, may_spin);
   } else if (auto* stall = std::get_if<output::Stall>(&output)) {
+    observation_.stalled();
     engine_.log().warning(stall_text(*stall, ranks()));
   } else if (auto* abort = std::get_if<output::Abort>(&output)) {
     close(Status(Code::kTimeout, abort->message));
@@ -114,8 +159,10 @@ Deadline ProcessSet::next(Time now) const {
 }
 
 void ProcessSet::close(const Status& why) {
-  over_ = true;
-  for (const Handle& submission : queue_.close(why)) submission->finish(why);
+  if (!over_.exchange(true)) observation_.ended(why);
+  const std::vector<Handle> rest = queue_.close(why);
+  observation_.failed(rest, why);
+  for (const Handle& submission : rest) submission->finish(why);
   executor_.stop(why);
   std::unique_lock lock(mutex_);
   Handle joining = std::exchange(joining_, nullptr);
@@ -127,6 +174,24 @@ void ProcessSet::end(const Status& why) {
   close(why);
   group_->stop(why);
   engine_.remove_group(group_);
+}
+
+void ProcessSet::note_tuned(const output::Tuned& tuned) {
+  if (tuning_log_) {
+    if (Status status = tuning_log_->write(tuned.measured); !status.ok()) {
+      engine_.log().warning("autotune: ", status, "; its log ends here");
+      tuning_log_.reset();
+    }
+  }
+  if (!tuned.gain) return;
+  tuning_log_.reset();
+  engine_.log().info("autotune: done, ", tuning_text(tuned.measured.back().tuning), ", ", *tuned.gain,
+                     " times as fast as at the beginning");
+}
+
+Tuning ProcessSet::tuning() const {
+  std::lock_guard lock(mutex_);
+  return tuning_;
 }
 
 Negotiation::Counters ProcessSet::counters() const {

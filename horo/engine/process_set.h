@@ -11,6 +11,7 @@
 #include "horo/engine/executor.h"
 #include "horo/engine/negotiation.h"
 #include "horo/engine/queue.h"
+#include "horo/engine/tuning_log.h"
 #include "horo/group/engine.h"
 #include "horo/group/post.h"
 
@@ -21,9 +22,10 @@ namespace horo::engine {
 class ProcessSet {
  public:
   /// Called by all members in the same order; waits for them.
-  static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, std::shared_ptr<group::Group> group,
+  static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, BufferPool& pool,
+                                                  std::shared_ptr<group::Group> group,
                                                   const NegotiationOptions& options, Executor::Special special,
-                                                  Observer* observer);
+                                                  const Observation& observation);
 
   const std::vector<int>& ranks() const { return group_->ranks(); }
   int member() const { return group_->member(); }
@@ -48,19 +50,28 @@ class ProcessSet {
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
   Negotiation::Counters counters() const;
+  /// What batches are run with now.
+  Tuning tuning() const;
+  /// Where what autotune measures is written. Before the first drive().
+  void set_tuning_log(std::unique_ptr<TuningLog> log) { tuning_log_ = std::move(log); }
   size_t pending() const { return queue_.size(); }
 
  private:
-  ProcessSet(group::Engine& engine, std::shared_ptr<group::Group> group, const NegotiationOptions& options,
-             Executor::Special special, Observer* observer);
-  void act(Output& output, bool here, bool may_spin);
+  ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group,
+             const NegotiationOptions& options, Executor::Special special, const Observation& observation);
+  void act(Output& output, Time now, bool here, bool may_spin);
+  void run_batch(output::Run& batch, Time now, bool here, bool may_spin);
+  void announce_new(Time now);
+  void tell_ready(Time now);
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
+  void note_tuned(const output::Tuned& tuned);
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   std::unique_ptr<group::Post> post_;
   Queue queue_;
+  const Observation observation_;
   Executor executor_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
@@ -68,12 +79,17 @@ class ProcessSet {
 
   // The driver's.
   Negotiation negotiation_;
+  Ways ways_;
+  std::unique_ptr<TuningLog> tuning_log_;
+  Negotiation::Counters counted_;  ///< What the metrics have been told.
+  uint64_t batches_ = 0;
   std::optional<Time> waiting_since_;
   Time noted_;
 
   mutable std::mutex mutex_;
   Handle joining_;
   Negotiation::Counters counters_;
+  Tuning tuning_;
 };
 
 }  // namespace horo::engine

@@ -1,6 +1,7 @@
 #include "horo/engine/runner.h"
 
 #include <algorithm>
+#include <cctype>
 #include <new>
 #include <numeric>
 
@@ -76,6 +77,13 @@ void pack_summand(const Piece& piece, std::byte* to) {
   }
 }
 
+/// "SHM_ALLREDUCE"
+std::string activity_name(std::string_view transport, collective::Kind kind) {
+  std::string words = text(transport, "_", transport::name(kind));
+  std::transform(words.begin(), words.end(), words.begin(), [](unsigned char c) { return std::toupper(c); });
+  return words;
+}
+
 }  // namespace
 
 std::vector<uint64_t> shares(uint64_t rows, int members) {
@@ -87,6 +95,7 @@ std::vector<uint64_t> shares(uint64_t rows, int members) {
 
 std::vector<Status> Runner::run(Work& work) {
   std::vector<Status> outcomes(work.units.size());
+  batch_ = work.number;
   Pieces pieces;
   std::vector<size_t> owners;
   for (size_t u = 0; u < work.units.size(); ++u) {
@@ -102,25 +111,22 @@ std::vector<Status> Runner::run(Work& work) {
     if (taken[first]) continue;
     Pieces together;
     std::vector<size_t> whose;
+    std::vector<uint32_t> places;
     for (size_t i = first; i < pieces.size(); ++i) {
       if (taken[i] || (i != first && !fusible(*pieces[first].tensor, *pieces[i].tensor))) continue;
       taken[i] = true;
       together.push_back(pieces[i]);
       whose.push_back(owners[i]);
+      places.push_back(static_cast<uint32_t>(i));
     }
-    const Status status = run_class(together);
+    part_.clear();
+    if (together.size() < pieces.size() && observation_.traced()) part_ = std::move(places);
+    const Status status = run_pieces(together);
     for (size_t owner : whose) {
       if (outcomes[owner].ok()) outcomes[owner] = status;
     }
   }
   return outcomes;
-}
-
-Status Runner::run_class(Pieces& pieces) {
-  if (observer_ != nullptr) observer_->begin(pieces, name(pieces[0].tensor->kind));
-  Status status = run_pieces(pieces);
-  if (observer_ != nullptr) observer_->end(pieces);
-  return status;
 }
 
 Status Runner::run_pieces(Pieces& pieces) {
@@ -136,7 +142,7 @@ Status Runner::run_pieces(Pieces& pieces) {
     case Kind::kAlltoall:
       return alltoall(pieces[0]);
     default:
-      return meet();
+      return carry(Operation(), nullptr, nullptr);  // A barrier.
   }
 }
 
@@ -146,10 +152,17 @@ Status Runner::meet() {
   return carrier_.run(operation, nullptr, nullptr);
 }
 
-Status Runner::carry(const Pieces& pieces, const Operation& operation, const std::byte* in, std::byte* out) {
-  if (observer_ != nullptr) observer_->begin(pieces, text("carry ", transport::name(operation.kind)));
+Status Runner::carry(const Operation& operation, const std::byte* in, std::byte* out) {
+  if (observation_.traced()) return carry_observed(operation, in, out);
+  return carrier_.run(operation, in, out);
+}
+
+Status Runner::carry_observed(const Operation& operation, const std::byte* in, std::byte* out) {
+  const std::string name = activity_name(carrier_.transport(), operation.kind);
+  const Observation::Doing doing{batch_, part_, name, true};
+  observation_.begin(doing);
   Status status = carrier_.run(operation, in, out);
-  if (observer_ != nullptr) observer_->end(pieces);
+  observation_.end(doing, carrier_.algorithm());
   return status;
 }
 
@@ -193,7 +206,7 @@ Status Runner::allreduce(Pieces& pieces) {
     return allreduce_together(pieces, operation);
   }
   operation.count = pieces[0].tensor->count();
-  return carry(pieces, operation, pieces[0].call->input, pieces[0].output->memory);
+  return carry(operation, pieces[0].call->input, pieces[0].output->memory);
 }
 
 Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
@@ -203,11 +216,15 @@ Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
   operation.count = bytes / size_of(operation.dtype);
   HORO_ASSIGN(std::span<std::byte> buffer, room(0, bytes));
   std::byte* at = buffer.data();
-  for (const Piece& piece : pieces) {
-    pack_summand(piece, at);
-    at += piece.tensor->bytes();
+  {
+    const Activity packing(observation_, this->packing());
+    for (const Piece& piece : pieces) {
+      pack_summand(piece, at);
+      at += piece.tensor->bytes();
+    }
   }
-  HORO_TRY(carry(pieces, operation, buffer.data(), buffer.data()));
+  HORO_TRY(carry(operation, buffer.data(), buffer.data()));
+  const Activity unpacking(observation_, this->unpacking());
   at = buffer.data();
   for (const Piece& piece : pieces) {
     if (piece.call != nullptr) kernel::copy(piece.output->memory, at, piece.tensor->bytes());
@@ -225,15 +242,19 @@ Status Runner::broadcast(Pieces& pieces) {
     operation.count += piece.tensor->bytes();
   }
   if (pieces.size() == 1) {
-    return carry(pieces, operation, root ? pieces[0].call->input : nullptr, pieces[0].output->memory);
+    return carry(operation, root ? pieces[0].call->input : nullptr, pieces[0].output->memory);
   }
   HORO_ASSIGN(std::span<std::byte> buffer, room(0, operation.count));
   std::byte* at = buffer.data();
-  for (const Piece& piece : pieces) {
-    if (root) kernel::copy(at, piece.call->input, piece.tensor->bytes());
-    at += piece.tensor->bytes();
+  if (root) {
+    const Activity packing(observation_, this->packing());
+    for (const Piece& piece : pieces) {
+      kernel::copy(at, piece.call->input, piece.tensor->bytes());
+      at += piece.tensor->bytes();
+    }
   }
-  HORO_TRY(carry(pieces, operation, buffer.data(), buffer.data()));
+  HORO_TRY(carry(operation, buffer.data(), buffer.data()));
+  const Activity unpacking(observation_, this->unpacking());
   at = buffer.data();
   for (const Piece& piece : pieces) {
     const std::byte* from = root ? piece.call->input : at;
@@ -263,7 +284,7 @@ Status Runner::allgather(Pieces& pieces) {
   if (pieces.size() > 1) return allgather_together(pieces, rows);
   Operation operation = of_bytes(collective::Kind::kAllgather);
   for (uint64_t count : rows) operation.counts.push_back(count * row_bytes(*pieces[0].tensor));
-  return carry(pieces, operation, pieces[0].call->input, pieces[0].output->memory);
+  return carry(operation, pieces[0].call->input, pieces[0].output->memory);
 }
 
 Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& rows) {
@@ -281,11 +302,15 @@ Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& r
   HORO_ASSIGN(std::span<std::byte> given, room(0, operation.counts[self]));
   HORO_ASSIGN(std::span<std::byte> gathered, room(1, total(operation.counts)));
   std::byte* to = given.data();
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    kernel::copy(to, pieces[p].call->input, bytes(self, p));
-    to += bytes(self, p);
+  {
+    const Activity packing(observation_, this->packing());
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      kernel::copy(to, pieces[p].call->input, bytes(self, p));
+      to += bytes(self, p);
+    }
   }
-  HORO_TRY(carry(pieces, operation, given.data(), gathered.data()));
+  HORO_TRY(carry(operation, given.data(), gathered.data()));
+  const Activity unpacking(observation_, this->unpacking());
   std::vector<uint64_t> filled(pieces.size(), 0);
   const std::byte* from = gathered.data();
   for (size_t m = 0; m < members; ++m) {
@@ -316,7 +341,7 @@ Status Runner::alltoall(Piece& piece) {
   Operation operation = of_bytes(collective::Kind::kAlltoall);
   for (uint64_t rows : splits) operation.counts.push_back(rows * row);
   for (uint64_t rows : received) operation.receive_counts.push_back(rows * row);
-  return carry({piece}, operation, piece.call->input, piece.output->memory);
+  return carry(operation, piece.call->input, piece.output->memory);
 }
 
 Status Runner::reducescatter(Pieces& pieces) {
@@ -331,7 +356,7 @@ Status Runner::reducescatter(Pieces& pieces) {
     HORO_TRY(make_output(piece, with_rows(*piece.tensor, rows[self])));
   }
   if (pieces.size() > 1) return reducescatter_together(pieces, operation);
-  return carry(pieces, operation, pieces[0].call->input, pieces[0].output->memory);
+  return carry(operation, pieces[0].call->input, pieces[0].output->memory);
 }
 
 // What goes to a member lies together: member 0's rows of every tensor, then member 1's, ...
@@ -342,16 +367,20 @@ Status Runner::reducescatter_together(Pieces& pieces, const Operation& operation
   HORO_ASSIGN(std::span<std::byte> result, room(1, operation.counts[self] * element));
   std::vector<uint64_t> taken(pieces.size(), 0);
   std::byte* to = given.data();
-  for (int m = 0; m < carrier_.size(); ++m) {
-    for (size_t p = 0; p < pieces.size(); ++p) {
-      const Tensor& tensor = *pieces[p].tensor;
-      const uint64_t rows = shares(static_cast<uint64_t>(tensor.shape[0]), carrier_.size())[static_cast<size_t>(m)];
-      kernel::copy(to, pieces[p].call->input + taken[p], rows * row_bytes(tensor));
-      taken[p] += rows * row_bytes(tensor);
-      to += rows * row_bytes(tensor);
+  {
+    const Activity packing(observation_, this->packing());
+    for (int m = 0; m < carrier_.size(); ++m) {
+      for (size_t p = 0; p < pieces.size(); ++p) {
+        const Tensor& tensor = *pieces[p].tensor;
+        const uint64_t rows = shares(static_cast<uint64_t>(tensor.shape[0]), carrier_.size())[static_cast<size_t>(m)];
+        kernel::copy(to, pieces[p].call->input + taken[p], rows * row_bytes(tensor));
+        taken[p] += rows * row_bytes(tensor);
+        to += rows * row_bytes(tensor);
+      }
     }
   }
-  HORO_TRY(carry(pieces, operation, given.data(), result.data()));
+  HORO_TRY(carry(operation, given.data(), result.data()));
+  const Activity unpacking(observation_, this->unpacking());
   const std::byte* from = result.data();
   for (const Piece& piece : pieces) {
     const uint64_t bytes = bytes_of(piece.output->shape, piece.tensor->dtype);

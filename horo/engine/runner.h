@@ -4,14 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "horo/base/status.h"
 #include "horo/engine/adasum.h"
 #include "horo/engine/carrier.h"
+#include "horo/engine/observation.h"
 #include "horo/engine/submission.h"
 #include "horo/engine/tensor.h"
+#include "horo/engine/tuning.h"
 
 namespace horo::engine {
 
@@ -30,21 +31,15 @@ struct Work {
   /// the others would find it gone before they hear the same.
   Status verdict;
   int64_t answer = 0;
-};
-
-/// Told what a runner does, for the timeline and the metrics. Called on the runner's thread.
-class Observer {
- public:
-  virtual ~Observer() = default;
-  virtual void begin(const std::vector<Piece>& pieces, std::string_view activity) = 0;
-  virtual void end(const std::vector<Piece>& pieces) = 0;
+  uint64_t number = 0;  ///< Counts the batches of the set, the same on all members.
+  Ways ways = {};
 };
 
 /// Used by one thread at a time.
 class Runner {
  public:
-  Runner(Carrier& carrier, Scratch& scratch, Observer* observer = nullptr)
-      : carrier_(carrier), scratch_(scratch), observer_(observer) {}
+  Runner(Carrier& carrier, Scratch& scratch, const Observation& observation = {})
+      : carrier_(carrier), scratch_(scratch), observation_(observation) {}
 
   /// One status per unit. What cannot be put together (a group of several dtypes) is run one after the other, the same
   /// way on all members.
@@ -54,7 +49,6 @@ class Runner {
 
  private:
   using Pieces = std::vector<Piece>;
-  Status run_class(Pieces& pieces);
   Status run_pieces(Pieces& pieces);
   Status allreduce(Pieces& pieces);
   Status allreduce_together(Pieces& pieces, const collective::Operation& operation);
@@ -70,11 +64,17 @@ class Runner {
   /// Scratch memory. Like make_output(): without it this rank ends what the others run.
   Result<std::span<std::byte>> room(int slot, uint64_t bytes);
   Status make_output(Piece& piece, std::vector<int64_t> shape);
-  Status carry(const Pieces& pieces, const collective::Operation& operation, const std::byte* in, std::byte* out);
+  Status carry(const collective::Operation& operation, const std::byte* in, std::byte* out);
+
+  Status carry_observed(const collective::Operation& operation, const std::byte* in, std::byte* out);
+  Observation::Doing packing() const { return {batch_, part_, "MEMCPY_IN_FUSION_BUFFER"}; }
+  Observation::Doing unpacking() const { return {batch_, part_, "MEMCPY_OUT_FUSION_BUFFER"}; }
 
   Carrier& carrier_;
   Scratch& scratch_;
-  Observer* observer_;
+  const Observation observation_;
+  uint64_t batch_ = 0;          ///< The batch that is run.
+  std::vector<uint32_t> part_;  ///< The places of it that are, if not all.
 };
 
 /// Rows of each member when `rows` are scattered: the first ones have one more where they cannot be equal.

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "horo/base/text.h"
+#include "horo/engine/autotune.h"
 #include "horo/engine/knobs.h"
 
 namespace horo::engine {
 
 namespace {
+
+constexpr uint64_t kLeastKept = 64 << 20, kMostKept = uint64_t{1} << 40;
 
 Status stopped() { return {Code::kStopped, "horo was shut down on this rank"}; }
 
@@ -41,33 +45,77 @@ Position position_of(const collective::Shape& shape, int rank) {
   return position;
 }
 
+/// `ranks` are sorted.
+Status check_members(const std::vector<int>& ranks, int size) {
+  if (ranks.empty()) return {Code::kInvalidArgument, "a process set needs one rank at least"};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size) {
+      return {Code::kInvalidArgument, text("a process set with rank ", ranks[i], "; there are ", size, " ranks")};
+    }
+    if (i > 0 && ranks[i] == ranks[i - 1]) {
+      return {Code::kInvalidArgument, text("a process set with rank ", ranks[i], " twice")};
+    }
+  }
+  return {};
+}
+
+/// Before the job is joined: a mistake here must not disturb ranks that made none. Sorts them.
+Status check_sets(std::vector<std::vector<int>>& sets, int size) {
+  std::vector<int> everybody(static_cast<size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  std::set<std::vector<int>> known{everybody};
+  for (std::vector<int>& ranks : sets) {
+    std::sort(ranks.begin(), ranks.end());
+    HORO_TRY(check_members(ranks, size));
+    if (!known.insert(ranks).second) {
+      return {Code::kInvalidArgument, text("a second process set of ", ranks_text(ranks), ", which one already has")};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options) : observer_(options.observer) {}
-
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
-  std::unique_ptr<Runtime> runtime(new Runtime(options));
+  std::unique_ptr<Runtime> runtime(new Runtime());
   HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
-  HORO_TRY(runtime->open(options));
-  return runtime;
+  if (options.tuning) {
+    runtime->negotiation_.coordinator.fusion.threshold = options.tuning->threshold;
+    runtime->negotiation_.coordinator.window = options.tuning->window;
+  }
+  const Status opened = runtime->open(options);
+  if (opened.ok()) return runtime;
+  if (runtime->engine_ != nullptr) runtime->engine_->withdraw();
+  return opened;
 }
 
 Status Runtime::open(RuntimeOptions& options) {
+  HORO_TRY(check_sets(options.process_sets, options.engine.size));
+  const Config config = options.engine.config;
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
+  begin_timeline(config);
+  pool_ = make_pool();
   position_ = position_of(engine_->world().shape(), rank());
   std::vector<int> everybody(static_cast<size_t>(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   HORO_TRY(open_set(0, everybody));
-  for (std::vector<int>& ranks : options.process_sets) {
-    std::sort(ranks.begin(), ranks.end());
-    HORO_TRY(check_ranks(ranks));
-    HORO_TRY(open_set(free_number(), ranks));
-  }
+  for (const std::vector<int>& ranks : options.process_sets) HORO_TRY(open_set(free_number(), ranks));
   HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
+  HORO_TRY(loop_.stay_on(engine_->core()));
+  begin_serving(config);
   return {};
 }
 
 Runtime::~Runtime() { shutdown(); }
+
+// As much is kept as the largest operations that tensors are put together for need: what is given, and the result.
+std::unique_ptr<BufferPool> Runtime::make_pool() {
+  BufferSource source{.allocate = [this](uint64_t bytes) { return engine_->allocate(bytes); },
+                      .free = [this](std::byte* memory) { engine_->free(memory); }};
+  BufferPoolOptions options;
+  options.most_idle = std::max(kLeastKept, 2 * std::min(kMostKept, negotiation_.coordinator.fusion.threshold));
+  return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });
+}
 
 Status Runtime::open_set(int number, const std::vector<int>& ranks) {
   Known known{ranks, nullptr};
@@ -79,7 +127,13 @@ Status Runtime::open_set(int number, const std::vector<int>& ranks) {
     const auto special = [this](const Unit& unit, const Handle& handle) {
       unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
     };
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, group, negotiation_, special, observer_));
+    NegotiationOptions options = negotiation_;
+    const Config& config = engine_->config();
+    const Tuning start{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window};
+    if (number == 0) options.tuner = tuner_options(config, start, *group);
+    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, options, special,
+                                            Observation(number, timeline_.get(), &metrics_.set(number))));
+    if (options.tuner && rank() == 0) known.set->set_tuning_log(open_tuning_log(config, engine_->log()));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -205,20 +259,15 @@ void Runtime::loop(const std::stop_token& stop) {
       std::lock_guard role(role_);
       next = drive(false);
     }
+    // Buffers that nobody has used for long go back. While some are kept, this thread comes once in a while to look;
+    // after the last use it comes for them once more, and then sleeps until something rings.
+    next = next.earlier(pool_->trim(Clock::now()));
     engine_->bell().wait(seen, next, false);
   }
 }
 
 Status Runtime::check_ranks(const std::vector<int>& ranks) const {
-  if (ranks.empty()) return {Code::kInvalidArgument, "a process set needs one rank at least"};
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] < 0 || ranks[i] >= size()) {
-      return {Code::kInvalidArgument, text("a process set with rank ", ranks[i], "; there are ", size(), " ranks")};
-    }
-    if (i > 0 && ranks[i] == ranks[i - 1]) {
-      return {Code::kInvalidArgument, text("a process set with rank ", ranks[i], " twice")};
-    }
-  }
+  HORO_TRY(check_members(ranks, size()));
   std::lock_guard lock(mutex_);
   for (const auto& [number, known] : sets_) {
     if (known.ranks != ranks) continue;
@@ -305,6 +354,11 @@ Negotiation::Counters Runtime::counters(int set) const {
   return found == sets_.end() || !found->second.set ? Negotiation::Counters{} : found->second.set->counters();
 }
 
+Tuning Runtime::tuning() const {
+  const auto all = find(0);
+  return all.ok() ? (*all)->tuning() : Tuning{};
+}
+
 void Runtime::shutdown() {
   std::map<int, Known> sets;
   {
@@ -313,6 +367,7 @@ void Runtime::shutdown() {
     sets = sets_;
   }
   if (!engine_) return;
+  server_.reset();
   loop_ = Thread();
   for (auto& [number, known] : sets) {
     if (!known.set) continue;
@@ -322,6 +377,7 @@ void Runtime::shutdown() {
   engine_->bell().ring();  // A caller that drives finds its submission done, and leaves.
   std::lock_guard role(role_);
   engine_->shutdown();
+  timeline_->stop();
   std::lock_guard lock(mutex_);
   sets_.clear();
 }

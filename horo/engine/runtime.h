@@ -13,6 +13,8 @@
 
 #include "horo/base/status.h"
 #include "horo/base/thread.h"
+#include "horo/engine/metrics.h"
+#include "horo/engine/metrics_server.h"
 #include "horo/engine/process_set.h"
 #include "horo/engine/submission.h"
 #include "horo/group/engine.h"
@@ -23,7 +25,8 @@ struct RuntimeOptions {
   group::EngineOptions engine;
   /// Ranks of process sets that exist from the start, the same on all ranks; they get the numbers 1, 2, ...
   std::vector<std::vector<int>> process_sets;
-  Observer* observer = nullptr;
+  /// What to begin with instead of what the knobs say: what autotune found in an earlier run, say.
+  std::optional<Tuning> tuning = {};
 };
 
 /// Where this rank is among the hosts.
@@ -47,6 +50,7 @@ class Runtime {
   int size() const { return engine_->size(); }
   const Position& position() const { return position_; }
   group::Engine& engine() { return *engine_; }
+  const BufferPool& pool() const { return *pool_; }
 
   /// Hands calls in to a process set; several are a group. The call itself fails, and hands nothing in, for what is
   /// wrong with the calls: an unknown set, one that this rank is not in, a name that is in use, impossible arguments.
@@ -68,6 +72,21 @@ class Runtime {
   /// What was said to other ranks about `set` so far; zeros where this rank is not in it.
   Negotiation::Counters counters(int set) const;
 
+  /// What batches of the set of all ranks are run with now. The only set that is tuned.
+  Tuning tuning() const;
+
+  /// Writes this rank's timeline from now on; see timeline_path() for the name of its file. Another is finished first.
+  Status start_timeline(const std::string& path, bool mark_cycles = false);
+  /// The file is complete when this returns. Nothing happens when none is written.
+  void stop_timeline();
+
+  /// Numbers of this rank since its start; they can be read after the shutdown too.
+  const Metrics& metrics() const { return metrics_; }
+  /// The same for Prometheus.
+  std::string metrics_text() const;
+  /// Where they are served (HORO_METRICS_PORT); none when nobody asked for it.
+  std::optional<net::Address> metrics_address() const;
+
   /// Everything under way ends with kStopped. Idempotent.
   void shutdown();
 
@@ -77,7 +96,9 @@ class Runtime {
     std::shared_ptr<ProcessSet> set;  ///< Null where this rank is not in it.
   };
 
-  explicit Runtime(RuntimeOptions options);
+  Runtime() = default;
+  void begin_timeline(const Config& config);
+  void begin_serving(const Config& config);
   Status open(RuntimeOptions& options);
   Status open_set(int number, const std::vector<int>& ranks);
   Result<std::shared_ptr<ProcessSet>> find(int set) const;
@@ -93,10 +114,13 @@ class Runtime {
   /// Under the role; returns when to come again.
   Deadline drive(bool may_spin);
   void loop(const std::stop_token& stop);
+  std::unique_ptr<BufferPool> make_pool();
 
-  Observer* const observer_;
   NegotiationOptions negotiation_;
   std::unique_ptr<group::Engine> engine_;
+  std::unique_ptr<BufferPool> pool_;    ///< Of all sets; outlives them.
+  std::unique_ptr<Timeline> timeline_;  ///< Uses the engine's log; used by the sets.
+  Metrics metrics_;                     ///< Used by the sets.
   Position position_;
   std::mutex role_;                         ///< Held by whoever drives the loop.
   std::atomic<bool> caller_drives_{false};  ///< Then the loop's own thread leaves it alone.
@@ -104,6 +128,7 @@ class Runtime {
   std::map<int, Known> sets_;
   bool ended_ = false;
   Thread loop_;
+  std::unique_ptr<MetricsServer> server_;  ///< Uses all of it.
 };
 
 }  // namespace horo::engine

@@ -172,7 +172,7 @@ class Set {
 };
 
 void run_storm(uint64_t seed) {
-  SCOPED_TRACE(text("HORO_TEST_SEED=", seed, " replays it"));
+  SCOPED_TRACE(text("TEST_SEED=", seed, " replays it"));
   std::mt19937_64 random(seed);
   std::vector<std::unique_ptr<Set>> sets;
   for (uint64_t number = 0; number < 1 + random() % 3; ++number) {

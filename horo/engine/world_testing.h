@@ -23,6 +23,7 @@ struct Plan {
   size_t capacity = 1024;
   uint64_t threshold = 128 << 20;
   Duration stall_abort = Duration::zero();
+  std::optional<TunerOptions> tuner = {};
 };
 
 /// Delivers messages and lets members act in an order that a seed decides.
@@ -34,6 +35,7 @@ class World {
     options.coordinator.cache_capacity = plan.capacity;
     options.coordinator.fusion.threshold = plan.threshold;
     options.stall_abort = plan.stall_abort;
+    options.tuner = plan.tuner;
     for (int member = 0; member < plan.members; ++member) options.coordinator.ranks.push_back(100 + member);
     for (int member = 0; member < plan.members; ++member) {
       members_.push_back(std::make_unique<Negotiation>(Tree::of(shape, member), options));
@@ -86,7 +88,9 @@ class World {
   void pass(Duration time) { now_ += time; }
 
   struct Log {
-    std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+'.
+    std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+', and new settings between them.
+    size_t tunings = 0;
+    size_t measured = 0;
     std::map<std::string, std::string> failures;
     std::vector<int> joins;
     std::vector<output::Stall> stalls;
@@ -113,6 +117,11 @@ class World {
       log.failures[fail->key] = fail->message;
       on_failed(member, fail->key);
       on_done(member, fail->key);
+    } else if (const auto* tune = std::get_if<output::Tune>(&output)) {
+      log.runs.push_back(tuning_text(tune->tuning));
+      ++log.tunings;
+    } else if (const auto* tuned = std::get_if<output::Tuned>(&output)) {
+      log.measured += tuned->measured.size();
     } else if (const auto* joined = std::get_if<output::Joined>(&output)) {
       log.joins.push_back(joined->last);
       on_joined(member);
@@ -132,7 +141,7 @@ class World {
 };
 
 inline uint64_t base_seed() {
-  const char* text = std::getenv("HORO_TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
+  const char* text = std::getenv("TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 

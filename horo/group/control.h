@@ -79,6 +79,9 @@ class Control : public GroupHost {
   /// `release` is called, on the control thread, when no member uses the group any more; not when the engine ends.
   void when_released(uint64_t group, std::function<void()> release);
 
+  /// Its thread runs on that core alone; -1: anywhere.
+  Status stay_on(int core) { return thread_.stay_on(core); }
+
   // From any thread:
   Status admit_stream(const net::AttachRequest& about) const;
   const Link* link(int rank) const;  ///< Stays valid; only memory and keys may be used by other threads.

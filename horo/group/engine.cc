@@ -2,11 +2,12 @@
 
 #include <algorithm>
 
-#include "horo/base/system.h"
 #include "horo/base/text.h"
+#include "horo/group/affinity.h"
 #include "horo/group/fork.h"
 #include "horo/group/knobs.h"
 #include "horo/group/solo_plane.h"
+#include "horo/rendezvous/bootstrap.h"
 
 namespace horo::group {
 
@@ -30,6 +31,7 @@ Status check_ranks(const std::vector<int>& ranks, int self, int size) {
 Engine::Engine(EngineOptions options) : options_(std::move(options)), log_(LogLevel::kWarning, options_.log_sink) {
   log_.set_rank(options_.rank);
   log_.set_level(log_level_named(options_.config.get(kLogLevel)).value_or(LogLevel::kWarning));
+  log_.set_hide_time(options_.config.get(kLogHideTime));
   table_.deterministic = options_.config.get(kDeterministic);
 }
 
@@ -52,13 +54,22 @@ Result<std::unique_ptr<Engine>> Engine::start(EngineOptions options) {
   }
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
   for (const std::string& warning : engine->options_.config.warnings()) engine->log_.warning(warning);
+  for (const std::string& note : engine->options_.config.notes()) engine->log_.info(note);
   for (const std::string& name : engine->options_.config.ignored()) engine->log_.debug("ignored: ", name);
-  HORO_TRY(engine->join());
-  return engine;
+  const Status joined = engine->join();
+  if (joined.ok()) return engine;
+  engine->withdraw();
+  return joined;
+}
+
+void Engine::withdraw() {
+  if (options_.store && card_) rendezvous::withdraw_card(*options_.store, options_.job, *card_);
+  card_.reset();
 }
 
 Status Engine::join() {
   const Config& config = options_.config;
+  HORO_TRY(core_for(config.get(kThreadAffinity), 0, 1).status());  // Before anybody else hears of it.
   if (config.get(kTransport) != "tcp" && options_.size > 1) {
     auto memory = Memory::create(options_.rank);
     if (memory.ok()) {
@@ -91,6 +102,7 @@ Status Engine::join() {
   if (options_.size > 1) HORO_TRY(open_listeners(listeners, mine));
   HORO_TRY(control_->start(std::move(listeners)));
   HORO_TRY(meet_peers(mine));
+  HORO_TRY(choose_core());
   watch_peers();
   std::vector<int> everybody(static_cast<size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
@@ -146,7 +158,7 @@ Result<std::span<std::byte>> Engine::allocate(size_t bytes) {
   // As with shared memory, what cannot be there is an error now and not an end by the system later.
   const auto room = System().memory();
   const bool fits = !room.ok() || bytes <= room->available();
-  void* pages = fits ? ::operator new(bytes, std::align_val_t(kPageBytes), std::nothrow) : nullptr;
+  void* pages = fits ? ::operator new(bytes, std::align_val_t(page_size()), std::nothrow) : nullptr;
   std::unique_ptr<std::byte, FreePages> memory(static_cast<std::byte*>(pages));
   if (!memory) return Status(Code::kUnavailable, text("no memory for a buffer of ", bytes_text(bytes)));
   std::span<std::byte> span(memory.get(), bytes);
@@ -200,6 +212,9 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   group_options.member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
   group_options.shape = shape_of(ranks);
   group_options.settle_limit = options_.config.get(kTimeout);
+  group_options.ways = {other_ways(collective::Kind::kAllreduce, *plane, group_options.shape),
+                        other_ways(collective::Kind::kAllgather, *plane, group_options.shape)};
+  group_options.core = core_;
   auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
   log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());
   control_->add_group(group);

@@ -8,6 +8,8 @@
 
 #include "horo/base/config.h"
 #include "horo/base/log.h"
+#include "horo/base/system.h"
+#include "horo/collective/selector.h"
 #include "horo/collective/table.h"
 #include "horo/group/bell.h"
 #include "horo/group/control.h"
@@ -15,6 +17,7 @@
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
 #include "horo/net/key.h"
+#include "horo/rendezvous/host.h"
 #include "horo/rendezvous/store.h"
 #include "horo/transport/tcp/link.h"
 
@@ -49,6 +52,8 @@ class Engine {
   Bell& bell() { return *bell_; }
   Log& log() { return log_; }
   const Config& config() const { return options_.config; }
+  /// Where the user wants this rank's threads (HORO_THREAD_AFFINITY); -1: anywhere.
+  int core() const { return core_; }
 
   Group& world() { return *world_; }
   const std::shared_ptr<Group>& world_handle() const { return world_; }
@@ -61,6 +66,9 @@ class Engine {
   Result<std::span<std::byte>> allocate(size_t bytes);
   void free(std::byte* memory);
 
+  /// For one that started but that nobody will use: its rank can be taken again, by this process too. Before
+  /// shutdown().
+  void withdraw();
   /// Says goodbye; everything under way ends with kStopped. Idempotent.
   void shutdown();
 
@@ -77,11 +85,16 @@ class Engine {
   Status join();
   Status open_listeners(std::vector<net::Listener>& listeners, PeerAddress& mine);
   Status meet_peers(const PeerAddress& mine);
+  Status choose_core();
   void watch_peers();
   Result<std::shared_ptr<Group>> create_group_of_several(const std::vector<int>& ranks, Deadline deadline);
   /// Takes staging, and the control page where this rank is the first of the group on its host.
   Status offer_memory(const std::vector<int>& ranks, GroupOffer& offer, Holding& holding);
   std::vector<std::string> common_settings() const;
+  /// What HORO_ALGORITHM and HORO_HIERARCHICAL_* ask for.
+  Result<collective::Forced> forced() const;
+  std::vector<collective::Way> other_ways(collective::Kind kind, const Plane& plane,
+                                          const collective::Shape& shape) const;
   Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
                                             transport::Watcher& watcher, Deadline deadline);
   Result<transport::Space> make_space(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
@@ -115,15 +128,16 @@ class Engine {
   std::unique_ptr<Bell> bell_;
   Self self_;
   std::vector<PeerAddress> peers_;  ///< By rank.
+  std::optional<rendezvous::PeerCard> card_;
   std::vector<int> local_ranks_;
+  int core_ = -1;
   collective::Table table_;
   std::unique_ptr<Control> control_;
   std::mutex mutex_;
   std::vector<Holding> groups_;
-  static constexpr size_t kPageBytes = 4096;
   /// Frees memory that is aligned to a page.
   struct FreePages {
-    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(kPageBytes)); }
+    void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(page_size())); }
   };
   std::map<std::byte*, std::unique_ptr<std::byte, FreePages>> plain_buffers_;  ///< Without shared memory.
   std::shared_ptr<Group> world_;

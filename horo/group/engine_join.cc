@@ -4,6 +4,7 @@
 
 #include "horo/base/system.h"
 #include "horo/base/text.h"
+#include "horo/group/affinity.h"
 #include "horo/group/engine.h"
 #include "horo/group/knobs.h"
 #include "horo/rendezvous/bootstrap.h"
@@ -73,6 +74,7 @@ Status Engine::meet_peers(const PeerAddress& mine) {
       return {Code::kInvalidArgument, "a job of several ranks needs a store to meet at (HORO_STORE)"};
     cards[0].addresses = {mine.tcp.to_string()};
     if (mine.local.is_unix()) cards[0].addresses.push_back(mine.local.to_string());
+    card_ = cards[0];
     HORO_ASSIGN(cards, rendezvous::exchange_cards(*options_.store, options_.job, cards[0], timeout()));
   }
   for (const rendezvous::PeerCard& one : cards) {
@@ -87,6 +89,14 @@ Status Engine::meet_peers(const PeerAddress& mine) {
     HORO_TRY(control_->add_link(std::move(link)));
   }
   return control_->wait_for_links(deadline);
+}
+
+Status Engine::choose_core() {
+  const auto self = std::find(local_ranks_.begin(), local_ranks_.end(), options_.rank);
+  HORO_ASSIGN(core_, core_for(options_.config.get(kThreadAffinity), static_cast<size_t>(self - local_ranks_.begin()),
+                              local_ranks_.size()));
+  const Status stays = control_->stay_on(core_);
+  return stays.ok() ? stays : stays.prefixed("HORO_THREAD_AFFINITY");
 }
 
 // Each rank watches the next few of its host: whoever dies is seen by somebody who sleeps, who tells the others.

@@ -15,6 +15,11 @@ namespace horo::group {
 
 namespace {
 
+using Wanted = collective::Forced::Levels;
+
+/// Sizes of staging are equal on all members, whose machines may have pages of different sizes.
+constexpr uint64_t kStagingUnit = 4096;
+
 /// Carries what a waiting thread notices to the control thread, in ranks of the job.
 class GroupWatcher : public transport::Watcher {
  public:
@@ -44,11 +49,11 @@ class GroupWatcher : public transport::Watcher {
 
 uint64_t Engine::staging_bytes() const {
   const collective::direct::Thresholds thresholds;
-  const uint64_t pages = (options_.config.get(kStaging) + 4095) / 4096;
-  return pages * 4096 + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
+  const uint64_t units = (options_.config.get(kStaging) + kStagingUnit - 1) / kStagingUnit;
+  return units * kStagingUnit + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
 }
 
-uint64_t Engine::slot_bytes() const { return options_.config.get(kStaging) / 2 / 4096 * 4096; }
+uint64_t Engine::slot_bytes() const { return options_.config.get(kStaging) / 2 / kStagingUnit * kStagingUnit; }
 
 uint64_t Engine::area_bytes() const { return staging_bytes() + HostMemory::keep_bytes(slot_bytes()); }
 
@@ -57,8 +62,35 @@ uint64_t Engine::area_bytes() const { return staging_bytes() + HostMemory::keep_
 std::vector<std::string> Engine::common_settings() const {
   const Config& config = options_.config;
   return {text("HORO_ALGORITHM='", config.get(kAlgorithm), "'"),
-          text("HORO_DETERMINISTIC=", config.get(kDeterministic) ? 1 : 0), text("HORO_STAGING=", config.get(kStaging)),
-          text("HORO_STREAMS=", config.get(kStreams))};
+          text("HORO_DETERMINISTIC=", config.get(kDeterministic) ? 1 : 0),
+          text("HORO_STAGING=", config.get(kStaging)),
+          text("HORO_STREAMS=", config.get(kStreams)),
+          text("HORO_HIERARCHICAL_ALLREDUCE=", config.get(kHierarchicalAllreduce)),
+          text("HORO_HIERARCHICAL_ALLGATHER=", config.get(kHierarchicalAllgather))};
+}
+
+Result<collective::Forced> Engine::forced() const {
+  const auto levels = [&](const ChoiceKnob& knob) {
+    const std::string word = options_.config.get(knob);
+    return word == "auto" ? Wanted::kFree : word == "0" ? Wanted::kOne : Wanted::kTwo;
+  };
+  HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(options_.config.get(kAlgorithm)));
+  forced.set_levels(collective::Kind::kAllreduce, levels(kHierarchicalAllreduce));
+  forced.set_levels(collective::Kind::kAllgather, levels(kHierarchicalAllgather));
+  return forced;
+}
+
+std::vector<collective::Way> Engine::other_ways(collective::Kind kind, const Plane& plane,
+                                                const collective::Shape& shape) const {
+  const auto forced = this->forced();
+  if (plane.ways() == Plane::Ways::kOne || !forced.ok()) return {};
+  std::vector<collective::Way> ways = collective::other_ways(kind, shape, table_, *forced);
+  if (plane.ways() == Plane::Ways::kAlgorithms || forced->levels(kind) == Wanted::kOne) return ways;
+  // Within a host there is memory: algorithms matter only to what does not use it.
+  if (forced->levels(kind) == Wanted::kTwo || forced->of(kind) != nullptr) return {};
+  ways.insert(ways.begin(), collective::Way{});
+  for (collective::Way& way : ways) way.one_level = true;
+  return ways;
 }
 
 std::vector<int> Engine::on_this_host(const std::vector<int>& ranks) const {
@@ -184,7 +216,7 @@ Result<std::unique_ptr<Plane>> Engine::make_hierarchy_plane(const std::vector<in
     return memory_->commit(part, bytes, already);
   };
   const auto member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
-  HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(options_.config.get(kAlgorithm)));
+  HORO_ASSIGN(const collective::Forced forced, this->forced());
   return std::unique_ptr<Plane>(std::make_unique<HierarchyPlane>(std::move(host), std::move(mesh),
                                                                  Levels(shape_of(ranks), member), table_, forced));
 }
@@ -238,7 +270,7 @@ Result<std::unique_ptr<MeshPlane>> Engine::make_mesh_plane(const std::vector<int
   mesh_options.watcher = &watcher;
   HORO_ASSIGN(auto mesh, transport::tcp::Mesh::create(seat, std::move(*wires), mesh_options));
   collective::Shape shape = shape_of(ranks);
-  HORO_ASSIGN(collective::Forced forced, collective::Forced::parse(config.get(kAlgorithm)));
+  HORO_ASSIGN(const collective::Forced forced, this->forced());
   Chooser chooser = [shape, table = table_, forced](const collective::Operation& operation) {
     return collective::select(operation, shape, table, forced);
   };

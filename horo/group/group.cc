@@ -69,7 +69,7 @@ Result<RequestHandle> Group::submit(collective::Operation operation, const std::
 Status Group::ensure_worker() {
   if (worker_.joinable()) return {};
   HORO_ASSIGN(worker_, Thread::start("horo-group", [this](const std::stop_token& stop) { work(stop); }));
-  return {};
+  return worker_.stay_on(options_.core);
 }
 
 void Group::work(const std::stop_token& stop) {

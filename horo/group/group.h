@@ -48,6 +48,11 @@ struct GroupOptions {
   int member = 0;          ///< This rank's place in `ranks`.
   collective::Shape shape = collective::Shape::on_one_host(1);
   Duration settle_limit = std::chrono::seconds(30);
+  /// What operations of a kind can take besides the usual way. Equal on all members.
+  struct Ways {
+    std::vector<collective::Way> allreduce, allgather;
+  } ways = {};
+  int core = -1;  ///< Where its thread stays; -1: anywhere.
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
@@ -73,6 +78,10 @@ class Group {
   const collective::Shape& shape() const { return options_.shape; }
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
+  const GroupOptions::Ways& ways() const { return options_.ways; }
+
+  /// How many operations have begun here.
+  uint64_t operations() const { return number_.load(std::memory_order_relaxed); }
 
   /// Ranks in the job of the members that this group has missed in an operation.
   std::vector<int> gone() const;

@@ -62,6 +62,8 @@ HierarchyPlane::HierarchyPlane(HostMemory host, std::unique_ptr<MeshPlane> mesh,
 
 bool HierarchyPlane::wants_two_levels(const Operation& operation) const {
   const collective::Algorithm* forced = forced_.of(operation.kind);
+  const bool forbidden = forced_.levels(operation.kind) == collective::Forced::Levels::kOne;
+  if (forbidden || operation.way.one_level) return false;
   return two_level_refusal(levels_, operation).empty() && (forced == nullptr || forced->name == "hierarchy");
 }
 

@@ -52,6 +52,7 @@ class HierarchyPlane : public Plane {
 
   std::string_view transport_name() const override { return "shm+tcp"; }
   std::string_view algorithm_name() const override { return algorithm_; }
+  Ways ways() const override { return Ways::kLevelsAndAlgorithms; }
   Status run(const Job& job) override;
   void revoke(const std::vector<int>& gone) override;
   std::vector<int> gone() const override;

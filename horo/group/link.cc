@@ -34,7 +34,7 @@ Status pass_memory(net::Channel& channel, const Memory& memory, Deadline deadlin
   about.raw(memory.header().nonce);
   HORO_TRY(channel.send(header_of(ControlType::kDescriptors), about.data()));
   HORO_TRY(channel.flush(deadline));
-  const std::array<int, kDescriptors> descriptors = {memory.segment().fd().get(), memory.region().fd().get(),
+  const std::array<int, kDescriptors> descriptors = {memory.segment().peer_fd().get(), memory.region().fd().get(),
                                                      process.get()};
   return channel.send_descriptors(descriptors, deadline);
 }

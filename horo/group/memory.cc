@@ -13,21 +13,19 @@ namespace horo::group {
 
 namespace {
 
-constexpr uint64_t kPage = 4096;
-
-uint64_t round_up(uint64_t bytes) { return (std::max<uint64_t>(bytes, 1) + kPage - 1) / kPage * kPage; }
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (std::max<uint64_t>(bytes, 1) + unit - 1) / unit * unit; }
 
 // Enough for everything the machine could hold, several times over: address space is free.
 uint64_t segment_bytes() {
   auto memory = System().memory();
   const uint64_t limit = memory.ok() ? memory->limit : uint64_t{16} << 30;
-  return std::clamp<uint64_t>(round_up(limit) * 4, uint64_t{32} << 30, uint64_t{1} << 40);
+  return std::clamp<uint64_t>(round_up(limit, page_size()) * 4, uint64_t{32} << 30, uint64_t{1} << 40);
 }
 
 }  // namespace
 
 Result<uint64_t> Ranges::take(uint64_t bytes) {
-  bytes = round_up(std::min(bytes, end_ - begin_ + 1));  // Too much must not wrap around to little.
+  bytes = round_up(std::min(bytes, end_ - begin_ + 1), unit_);  // Too much must not wrap around to little.
   uint64_t at = begin_;
   for (const auto& [begin, size] : taken_) {
     if (begin - at >= bytes) break;
@@ -49,8 +47,8 @@ uint64_t Ranges::bytes_at(uint64_t begin) const {
 Memory::Memory(transport::shm::Segment segment, transport::shm::Segment region)
     : segment_(std::move(segment)),
       region_(std::move(region)),
-      areas_(0, segment_.memory().size()),
-      pages_(kFirstPage, kRegionBytes) {}
+      areas_(0, segment_.memory().size(), page_size()),
+      pages_(kFirstPage, kRegionBytes, kFirstPage) {}
 
 Result<std::unique_ptr<Memory>> Memory::create(int rank) {
   HORO_ASSIGN(auto segment, transport::shm::Segment::create_private(text("horo-rank-", rank), segment_bytes()));
@@ -82,9 +80,14 @@ Result<std::span<std::byte>> Memory::allocate(uint64_t bytes) {
 }
 
 void Memory::free(std::byte* memory) {
-  std::lock_guard lock(mutex_);
-  segment_.set_inherited(offset(memory), areas_.bytes_at(offset(memory)), false);
-  areas_.give_back(offset(memory));
+  const uint64_t at = offset(memory);
+  std::unique_lock lock(mutex_);
+  const uint64_t bytes = areas_.bytes_at(at);
+  lock.unlock();  // Large ranges take a while, and nobody else gets this one before it is given back.
+  segment_.set_inherited(at, bytes, false);
+  segment_.release(at, bytes);
+  lock.lock();
+  areas_.give_back(at);
 }
 
 Status Memory::commit(std::span<std::byte> area, uint64_t bytes, uint64_t already) const {

@@ -23,29 +23,29 @@ struct RegionHeader {
   BellWord bell;        ///< Wakes the rank's loop.
 };
 
-/// First-fit ranges of [begin, end), aligned to a page. Not thread-safe.
+/// First-fit ranges of [begin, end), in multiples of `unit`. Not thread-safe.
 class Ranges {
  public:
-  Ranges(uint64_t begin, uint64_t end) : begin_(begin), end_(end) {}
+  Ranges(uint64_t begin, uint64_t end, uint64_t unit) : begin_(begin), end_(end), unit_(unit) {}
   Result<uint64_t> take(uint64_t bytes);
   /// Of a range that was taken.
   void give_back(uint64_t begin) { taken_.erase(begin); }
   uint64_t bytes_at(uint64_t begin) const;
 
  private:
-  uint64_t begin_, end_;
+  uint64_t begin_, end_, unit_;
   std::map<uint64_t, uint64_t> taken_;
 };
 
 /// Thread-safe. The segment is address space for everything the rank may ever share; memory is taken as it is used.
-/// What is given back is used again, but returns to the system only when the engine ends (a sealed memfd has no way to
-/// give up pages).
+/// What is given back returns to the system at once.
 class Memory {
  public:
   static Result<std::unique_ptr<Memory>> create(int rank);
 
   static constexpr uint64_t kRegionBytes = uint64_t{4} << 20;
-  /// Where the page of the first group lies: by convention, so that it needs no message.
+  /// Where the page of the first group lies: by convention, so that it needs no message. Control pages are not pages
+  /// of the machine, which may be larger.
   static constexpr uint64_t kFirstPage = 4096;
 
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(region_.memory().data()); }

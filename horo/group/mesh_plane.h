@@ -31,6 +31,7 @@ class MeshPlane : public Plane {
 
   std::string_view transport_name() const override { return mesh_->transport_name(); }
   std::string_view algorithm_name() const override { return algorithm_; }
+  Ways ways() const override { return Ways::kAlgorithms; }
   Status run(const Job& job) override;
   void revoke(const std::vector<int>& gone) override;
   std::vector<int> gone() const override;

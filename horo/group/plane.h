@@ -40,6 +40,10 @@ class Plane {
   /// What ran last: "direct", "pairwise", ...
   virtual std::string_view algorithm_name() const = 0;
 
+  /// How many ways (Operation::way) an operation can take here.
+  enum class Ways : uint8_t { kOne, kAlgorithms, kLevelsAndAlgorithms };
+  virtual Ways ways() const { return Ways::kOne; }
+
   virtual Status run(const Job& job) = 0;
 
   /// From any thread, any number of times: every operation that is not decided yet ends, now and later. `gone` are

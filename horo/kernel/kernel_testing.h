@@ -16,12 +16,12 @@ namespace horo::kernel {
 
 using Random = std::mt19937_64;
 
-/// HORO_TEST_SEED, or a new one for each process; printed once, so that a failure can be repeated.
+/// TEST_SEED, or a new one for each process; printed once, so that a failure can be repeated.
 inline uint64_t seed() {
   static const uint64_t value = [] {
-    const char* given = std::getenv("HORO_TEST_SEED");
+    const char* given = std::getenv("TEST_SEED");
     const uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-    std::printf("HORO_TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
+    std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(chosen));
     return chosen;
   }();
   return value;

@@ -16,6 +16,8 @@ namespace {
 /// What is left of the deadline is used to find out who is missing.
 constexpr Duration kToAskWhoCame = std::chrono::seconds(2);
 
+constexpr Duration kToWithdraw = std::chrono::seconds(2);
+
 Status invalid(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
 
 std::string card_prefix(const std::string& job) { return text(job, "/card/"); }
@@ -93,18 +95,6 @@ Result<JobPlace> find_place(const Config& config) {
   return place;
 }
 
-Result<net::Key> find_key(const Config& config) {
-  std::string file = config.get(kKeyFile);
-  int64_t fd = config.get(kKeyFd);
-  // The descriptor is taken in any case: nothing that this process starts later may inherit it.
-  if (fd >= 0) {
-    auto key = net::Key::from_fd(static_cast<int>(fd));
-    if (file.empty()) return key;
-    return invalid(text("HORO_KEY_FILE (", file, ") and HORO_KEY_FD (", fd, ") are both set; set one"));
-  }
-  return file.empty() ? net::Key::none() : net::Key::from_file(file);
-}
-
 namespace {
 
 constexpr Duration kLookForStore = std::chrono::milliseconds(500);
@@ -161,6 +151,13 @@ Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& jo
   }
   HORO_TRY(check_mine(meeting->held, job, mine));
   return decode_cards(meeting->entries, mine.size);
+}
+
+void withdraw_card(Store& store, const std::string& job, const PeerCard& mine) {
+  // A store that is gone holds nothing that could be in the way.
+  for (const std::string& key : {text(job, "/first"), card_prefix(job) + card_name(mine.rank)}) {
+    if (!store.withdraw(key, encode(mine), Deadline::after(kToWithdraw)).ok()) return;
+  }
 }
 
 }  // namespace horo::rendezvous

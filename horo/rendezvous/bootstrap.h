@@ -1,8 +1,8 @@
 // How a process becomes a rank: what its environment says, the store, and everyone's card.
 //
 //   HORO_ASSIGN(JobPlace place, find_place(config));
-//   HORO_ASSIGN(net::Key key, find_key(config));
-//   HORO_ASSIGN(StoreAccess access, open_store(place, shared_key, log, deadline));
+//   HORO_ASSIGN(KeyLoan loan, KeyLoan::take(config));
+//   HORO_ASSIGN(StoreAccess access, open_store(place, loan.key(), log, deadline));
 //   PeerCard mine = local_card(place.rank, place.size, host);   // and its addresses
 //   HORO_ASSIGN(std::vector<PeerCard> cards, exchange_cards(*access.store, place.job, mine, deadline));
 #pragma once
@@ -31,9 +31,6 @@ struct JobPlace {
 /// what is missing or contradicts.
 Result<JobPlace> find_place(const Config& config);
 
-/// From HORO_KEY_FILE or HORO_KEY_FD (which is closed); the public key when neither is set.
-Result<net::Key> find_key(const Config& config);
-
 struct StoreAccess {
   std::unique_ptr<TcpStoreServer> server;  ///< On the rank that serves. May go once this rank has all cards.
   std::unique_ptr<Store> store;
@@ -47,5 +44,9 @@ Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net:
 ///   kTimeout          names the ranks that did not come
 Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
                                              Deadline deadline);
+
+/// Takes `mine` out of the store again, so that this process can come once more after it could not join. Cards of other
+/// processes are left alone.
+void withdraw_card(Store& store, const std::string& job, const PeerCard& mine);
 
 }  // namespace horo::rendezvous

@@ -1,10 +1,8 @@
 #include "horo/rendezvous/bootstrap.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <array>
 #include <thread>
 
 #include "horo/base/text.h"
@@ -29,11 +27,13 @@ TEST(Place, IsAJobOfOneWhenNothingIsSet) {
 }
 
 TEST(Place, IsReadFromTheEnvironmentWithItsOldNames) {
-  auto place = find_place(config_of({{"HOROVOD_RANK", "2"}, {"HORO_SIZE", "4"}, {"HORO_STORE", "127.0.0.1:1"}}));
+  auto place = find_place(config_of(
+      {{"HOROVOD_RANK", "2"}, {"HORO_SIZE", "4"}, {"HORO_STORE", "127.0.0.1:1"}, {"HORO_JOB_ID", "this one"}}));
   ASSERT_TRUE(place.ok()) << place.status();
   EXPECT_EQ(place->rank, 2);
   EXPECT_EQ(place->size, 4);
   EXPECT_EQ(place->store, "127.0.0.1:1");
+  EXPECT_EQ(place->job, "this one");
 }
 
 TEST(Place, NamesWhatIsMissingOrContradicts) {
@@ -43,20 +43,6 @@ TEST(Place, NamesWhatIsMissingOrContradicts) {
   auto beyond = find_place(config_of({{"HORO_SIZE", "2"}, {"HORO_RANK", "2"}, {"HORO_STORE", "127.0.0.1:1"}}));
   EXPECT_EQ(beyond.status().code(), Code::kInvalidArgument);
 }
-
-TEST(JobKey, IsReadFromADescriptorThatIsClosedThen) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
-  std::vector<std::byte> secret(net::Key::kBytes, std::byte{7});
-  ASSERT_EQ(write(ends[1], secret.data(), secret.size()), static_cast<ssize_t>(secret.size()));
-  close(ends[1]);
-  auto key = find_key(config_of({{"HORO_KEY_FD", text(ends[0])}}));
-  ASSERT_TRUE(key.ok()) << key.status();
-  EXPECT_FALSE(key->is_none());
-  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
-}
-
-TEST(JobKey, IsThePublicOneWhenNothingIsSet) { EXPECT_TRUE(find_key(config_of({}))->is_none()); }
 
 TEST(HostId, IsEqualForProcessesOfThisMachineAndNamespace) {
   auto once = find_host_id(System(), "");
@@ -137,6 +123,40 @@ TEST(Meeting, NamesTheRanksThatDidNotCome) {
   EXPECT_EQ(missing.status().code(), Code::kTimeout);
   EXPECT_TRUE(has(missing.status(), "ranks 1, 3, 4 of 5")) << missing.status();
   EXPECT_TRUE(has(missing.status(), "HORO_STORE")) << missing.status();
+}
+
+TEST(Meeting, WhoDidNotGetInComesAgainWhileOthersWait) {
+  MemoryStore store;
+  std::thread patient([&] {
+    auto cards = exchange_cards(store, "job", card_of(1, 3), soon());
+    ASSERT_TRUE(cards.ok()) << cards.status();
+    EXPECT_EQ((*cards)[0].addresses, std::vector<std::string>{"again"}) << "a card that was withdrawn is not given out";
+  });
+  ASSERT_TRUE(store.wait_all("job/card/", 1, soon()).ok());
+  const PeerCard hasty = card_of(0, 3);
+  EXPECT_EQ(exchange_cards(store, "job", hasty, Deadline::after(std::chrono::milliseconds(50))).status().code(),
+            Code::kTimeout);
+  // Somebody else's withdrawal changes nothing.
+  withdraw_card(store, "job", card_of(0, 3));
+  EXPECT_EQ(store.list("job/card/", soon())->size(), 2u);
+  withdraw_card(store, "job", hasty);
+  EXPECT_EQ(store.list("job/card/", soon())->size(), 1u);
+  std::thread last([&] { EXPECT_TRUE(exchange_cards(store, "job", card_of(2, 3), soon()).ok()); });
+  ASSERT_TRUE(store.wait_all("job/card/", 2, soon()).ok());
+  PeerCard again = card_of(0, 3);
+  again.addresses = {"again"};
+  EXPECT_TRUE(exchange_cards(store, "job", again, soon()).ok());
+  patient.join();
+  last.join();
+}
+
+TEST(Meeting, AWrongSizeIsForgottenWithItsCard) {
+  MemoryStore store;
+  const PeerCard wrong = card_of(0, 3);
+  EXPECT_FALSE(exchange_cards(store, "job", wrong, Deadline::after(std::chrono::milliseconds(20))).ok());
+  EXPECT_EQ(exchange_cards(store, "job", card_of(0, 1), soon()).status().code(), Code::kInvalidArgument);
+  withdraw_card(store, "job", wrong);
+  EXPECT_TRUE(exchange_cards(store, "job", card_of(0, 1), soon()).ok());
 }
 
 TEST(Meeting, WorksOverTcpWithRankZeroServing) {

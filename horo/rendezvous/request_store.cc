@@ -57,6 +57,10 @@ Result<Entries> RequestStore::wait_all(std::string_view prefix, size_t count, De
   return std::move(reply.entries);
 }
 
+Status RequestStore::withdraw(std::string_view key, std::span<const std::byte> value, Deadline deadline) {
+  return checked(request_of(StoreVerb::kWithdraw, key, value), deadline).status();
+}
+
 Result<Meeting> RequestStore::meet(std::string_view prefix, std::string_view name, std::span<const std::byte> value,
                                    size_t count, Deadline deadline) {
   StoreRequest request = request_of(StoreVerb::kMeet, text(prefix, name), value);

@@ -15,6 +15,7 @@ class RequestStore : public Store {
   Result<Entries> wait_all(std::string_view prefix, size_t count, Deadline deadline) final;
   Result<Meeting> meet(std::string_view prefix, std::string_view name, std::span<const std::byte> value, size_t count,
                        Deadline deadline) final;
+  Status withdraw(std::string_view key, std::span<const std::byte> value, Deadline deadline) final;
 
  private:
   /// An error: the request did not get there, or no reply came back in time.

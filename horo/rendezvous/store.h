@@ -54,6 +54,8 @@ class Store {
   /// go as soon as it has its own answer, for then everyone's is under way.
   virtual Result<Meeting> meet(std::string_view prefix, std::string_view name, std::span<const std::byte> value,
                                size_t count, Deadline deadline) = 0;
+  /// Takes the key away if it holds just this; another's value stays. Whoever waits for enough entries goes on waiting.
+  virtual Status withdraw(std::string_view key, std::span<const std::byte> value, Deadline deadline) = 0;
 
  protected:
   Store() = default;

@@ -45,7 +45,7 @@ Result<StoreRequest> decode_store_request(std::span<const std::byte> bytes) {
   net::Reader reader(bytes, "a store request");
   StoreRequest request;
   uint8_t verb = reader.u8();
-  if (verb < static_cast<uint8_t>(StoreVerb::kSet) || verb > static_cast<uint8_t>(StoreVerb::kMeet)) {
+  if (verb < static_cast<uint8_t>(StoreVerb::kSet) || verb > static_cast<uint8_t>(StoreVerb::kWithdraw)) {
     reader.fail("an unknown verb");
   }
   request.verb = static_cast<StoreVerb>(verb);

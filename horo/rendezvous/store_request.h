@@ -13,13 +13,22 @@
 namespace horo::rendezvous {
 
 /// The values travel on the wire.
-enum class StoreVerb : uint8_t { kSet = 1, kClaim = 2, kGet = 3, kAdd = 4, kList = 5, kWaitAll = 6, kMeet = 7 };
+enum class StoreVerb : uint8_t {
+  kSet = 1,
+  kClaim = 2,
+  kGet = 3,
+  kAdd = 4,
+  kList = 5,
+  kWaitAll = 6,
+  kMeet = 7,
+  kWithdraw = 8
+};
 
 struct StoreRequest {
   StoreVerb verb = StoreVerb::kGet;
   std::string key;     ///< All but kList and kWaitAll.
   std::string prefix;  ///< kList, kWaitAll, kMeet.
-  Bytes value;         ///< kSet, kClaim, kMeet.
+  Bytes value;         ///< kSet, kClaim, kMeet, kWithdraw.
   int64_t delta = 0;   ///< kAdd.
   uint64_t count = 0;  ///< kWaitAll, kMeet.
   friend bool operator==(const StoreRequest&, const StoreRequest&) = default;

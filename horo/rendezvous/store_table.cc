@@ -39,6 +39,9 @@ std::optional<StoreReply> StoreTable::ask(Ticket ticket, const StoreRequest& req
       return list_when_enough(ticket, request);
     case StoreVerb::kMeet:
       return meet(ticket, request);
+    case StoreVerb::kWithdraw:
+      if (present != entries_.end() && present->second == request.value) erase(request.key);
+      return StoreReply{};
   }
   return failed(Status(Code::kInvalidArgument, "an unknown store verb"));
 }
@@ -78,6 +81,16 @@ Status StoreTable::put(const std::string& key, Bytes value) {
   entries_.insert_or_assign(key, std::move(value));
   if (fresh) wake(key);
   return {};
+}
+
+void StoreTable::erase(const std::string& key) {
+  const auto place = entries_.find(key);
+  bytes_ -= key.size() + place->second.size();
+  entries_.erase(place);
+  for (auto& [ticket, waiter] : waiting_) {
+    const bool counts = waiter.request.verb != StoreVerb::kGet && begins_with(key, waiter.request.prefix);
+    if (counts) ++waiter.missing;
+  }
 }
 
 StoreReply StoreTable::add(const StoreRequest& request) {

@@ -33,6 +33,7 @@ class StoreTable {
   };
 
   Status put(const std::string& key, Bytes value);
+  void erase(const std::string& key);
   StoreReply add(const StoreRequest& request);
   std::optional<StoreReply> meet(Ticket ticket, const StoreRequest& request);
   std::optional<StoreReply> list_when_enough(Ticket ticket, const StoreRequest& request);

@@ -63,6 +63,24 @@ TEST(TcpStoreWithoutAKey, IsAnErrorOfTheCall) {
   EXPECT_NE(joined.message().find("Key::none()"), std::string::npos) << joined;
 }
 
+TEST_P(StoreTest, WithdrawTakesAwayWhatIsOnesOwnAndWaitersGoOnWaiting) {
+  auto store = place_->open();
+  std::thread waiter([&] {
+    auto all = place_->open()->wait_all("w/", 2, soon());
+    ASSERT_TRUE(all.ok()) << all.status();
+    EXPECT_EQ(all->count("w/b"), 0u) << "it had been taken away";
+  });
+  ASSERT_TRUE(store->set("w/b", bytes_of("one"), soon()).ok());
+  ASSERT_TRUE(store->withdraw("w/b", bytes_of("another's"), soon()).ok());
+  EXPECT_EQ(text_of(*store->get("w/b", soon())), "one");
+  ASSERT_TRUE(store->withdraw("w/b", bytes_of("one"), soon()).ok());
+  ASSERT_TRUE(store->withdraw("never/there", bytes_of("one"), soon()).ok());
+  EXPECT_EQ(store->get("w/b", at_once()).status().code(), Code::kTimeout);
+  ASSERT_TRUE(store->set("w/c", bytes_of("two"), soon()).ok());
+  ASSERT_TRUE(store->set("w/d", bytes_of("three"), soon()).ok());
+  waiter.join();
+}
+
 TEST_P(StoreTest, KeepsValuesAndReplacesThem) {
   auto store = place_->open();
   ASSERT_TRUE(store->set("a", bytes_of("one"), soon()).ok());

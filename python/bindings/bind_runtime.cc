@@ -1,4 +1,8 @@
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <limits>
 
 #include "bindings.h"
 
@@ -31,6 +35,44 @@ Handle submit(Runtime& self, const std::vector<const Tensor*>& tensors, int set)
   return self.submit(views, set);
 }
 
+nb::dict times_of(const horo_times& times) {
+  nb::dict all, buckets;
+  uint64_t so_far = 0;
+  for (int i = 0; i < HORO_BUCKETS; ++i) {
+    so_far += times.buckets[i];
+    const bool last = i == HORO_BUCKETS - 1;
+    buckets[nb::float_(last ? std::numeric_limits<double>::infinity() : std::ldexp(1e-6, i))] = so_far;
+  }
+  all["count"] = times.count;
+  all["sum"] = times.sum;
+  all["buckets"] = buckets;
+  return all;
+}
+
+nb::dict operation_metrics(const Runtime& self, int kind, int set) {
+  const horo_operation_metrics from = self.metrics(static_cast<horo_kind>(kind), set);
+  nb::dict all;
+  all["handed_in"] = from.handed_in;
+  all["tensors"] = from.tensors;
+  all["errors"] = from.errors;
+  all["bytes"] = from.bytes;
+  all["batches"] = from.batches;
+  all["latency_seconds"] = times_of(from.latency);
+  all["wait_seconds"] = times_of(from.wait);
+  return all;
+}
+
+nb::dict set_metrics(const Runtime& self, int set) {
+  const horo_set_metrics from = self.set_metrics(set);
+  nb::dict all;
+  all["announced_by_number"] = from.announced_by_number;
+  all["announced_in_full"] = from.announced_in_full;
+  all["messages_sent"] = from.messages_sent;
+  all["messages_received"] = from.messages_received;
+  all["stalls"] = from.stalls;
+  return all;
+}
+
 }  // namespace
 
 void bind_runtime(nb::module_& module) {
@@ -45,6 +87,11 @@ void bind_runtime(nb::module_& module) {
       .def("cross_rank", &Runtime::cross_rank)
       .def("cross_size", &Runtime::cross_size)
       .def("is_homogeneous", &Runtime::is_homogeneous)
+      .def("start_timeline", &Runtime::start_timeline, nb::arg("path"), nb::arg("mark_cycles"), Unlocked())
+      .def("stop_timeline", &Runtime::stop_timeline, Unlocked())
+      .def("operation_metrics", &operation_metrics, nb::arg("kind"), nb::arg("process_set"))
+      .def("set_metrics", &set_metrics, nb::arg("process_set"))
+      .def("metrics_text", &Runtime::metrics_text)
       .def("submit", &submit, nb::arg("tensors"), nb::arg("process_set"))
       .def("join", &Runtime::join, nb::arg("process_set"))
       .def("add_set", &Runtime::add_set, nb::arg("ranks"), Unlocked())

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from horo._horo import build_info
 from horo.basics import (
+    ccl_built,
     cross_rank,
     cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
     init,
     is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     rank,
+    rocm_built,
     shutdown,
     size,
 )
-from horo.exceptions import HorovodInternalError, InitializationError
+from horo.exceptions import (
+    HorovodInternalError,
+    HorovodVersionMismatchError,
+    HostsUpdatedInterrupt,
+    InitializationError,
+    RankFailedError,
+    RankTraceback,
+)
 from horo.handles import Handle, poll, synchronize
+from horo.launch import run
 from horo.objects import allgather_object, broadcast_object
+from horo.observe import metrics, metrics_text, start_timeline, stop_timeline
 from horo.operations import (
     Adasum,
     Average,
@@ -52,7 +71,7 @@ from horo.operations import (
     sparse_allreduce,
     sparse_allreduce_async,
 )
-from horo.paths import include_dir, library_path
+from horo.paths import include_dir, library_path, program_path
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __version__: str = build_info()["version"]
@@ -62,11 +81,15 @@ __all__ = [
     "Average",
     "Handle",
     "HorovodInternalError",
+    "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt",
     "InitializationError",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
+    "RankFailedError",
+    "RankTraceback",
     "Sum",
     "__version__",
     "add_process_set",
@@ -86,9 +109,14 @@ __all__ = [
     "broadcast_async_",
     "broadcast_object",
     "build_info",
+    "ccl_built",
     "cross_rank",
     "cross_size",
+    "cuda_built",
+    "ddl_built",
     "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -105,14 +133,25 @@ __all__ = [
     "library_path",
     "local_rank",
     "local_size",
+    "metrics",
+    "metrics_text",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
     "poll",
+    "program_path",
     "rank",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "rocm_built",
+    "run",
     "shutdown",
     "size",
     "sparse_allreduce",
     "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

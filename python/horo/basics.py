@@ -61,6 +61,53 @@ def cross_size() -> int:
     return world.runtime.cross_size()
 
 
+def mpi_threads_supported() -> bool:
+    """Raises ValueError, since there is no MPI to ask."""
+    world.runtime  # noqa: B018  Without init() that is what is wrong.
+    raise ValueError("MPI is not enabled: horo's ranks talk through shared memory and sockets of its own")
+
+
+def mpi_enabled() -> bool:
+    """False: horo has a controller of its own, also for ranks that mpirun started."""
+    world.runtime  # noqa: B018
+    return False
+
+
+def mpi_built() -> bool:
+    return False
+
+
+def gloo_enabled() -> bool:
+    """False: horo has a controller of its own."""
+    world.runtime  # noqa: B018
+    return False
+
+
+def gloo_built() -> bool:
+    return False
+
+
+def nccl_built() -> int:
+    """NCCL's version code, or 0: this build has no operations on devices."""
+    return 0
+
+
+def ddl_built() -> bool:
+    return False
+
+
+def ccl_built() -> bool:
+    return False
+
+
+def cuda_built() -> bool:
+    return False
+
+
+def rocm_built() -> bool:
+    return False
+
+
 def is_homogeneous() -> bool:
     """Whether all hosts have equally many ranks."""
     return world.runtime.is_homogeneous()

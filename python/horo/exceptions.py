@@ -19,6 +19,46 @@ class InitializationError(HorovodInternalError, ValueError):
     """The job could not be joined. Also a ValueError, which Horovod raises there."""
 
 
+class HostsUpdatedInterrupt(RuntimeError):
+    """The hosts of an elastic job have changed. With ``skip_sync`` the state need not be synchronised again."""
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__()
+        self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(ImportError):
+    """A framework is not the version that horo was made for."""
+
+    def __init__(self, name: str = "", version: str = "", installed_version: str = "") -> None:
+        super().__init__(f"horo was made for {name} {version}, but {installed_version} is installed")
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
+class RankFailedError(RuntimeError):
+    """A rank of horo.run() ended without returning anything, or with an exception that cannot be brought here."""
+
+    def __init__(self, message: str = "", rank: int = -1, exit_code: int = 0, signal: int = 0) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.exit_code = exit_code
+        self.signal = signal
+
+
+class RankTraceback(Exception):
+    """The cause of an exception that horo.run() raises: the rank that raised it, and its traceback as text."""
+
+    def __init__(self, rank: int, traceback: str) -> None:
+        super().__init__(rank, traceback)
+        self.rank = rank
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"raised by rank {self.rank}:\n\n{self.traceback}"
+
+
 def exception_of(code: str, message: str, lost_ranks: list[int]) -> Exception:
     """What the library's failure `code` becomes."""
     if code == "invalid-argument":

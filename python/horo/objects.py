@@ -8,22 +8,9 @@ from typing import Any
 
 from horo.basics import rank
 from horo.operations import allgather, broadcast_
+from horo.pickling import dumps
 from horo.process_sets import ProcessSet, global_process_set
 from horo.world import world
-
-
-def _dumps(thing: Any) -> bytes:
-    """Functions without a module need cloudpickle."""
-    try:
-        return pickle.dumps(thing, protocol=pickle.HIGHEST_PROTOCOL)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        try:
-            import cloudpickle
-        except ImportError:
-            cloudpickle = None
-        if cloudpickle is None:
-            raise
-        return cloudpickle.dumps(thing)
 
 
 def broadcast_object(
@@ -34,7 +21,7 @@ def broadcast_object(
 
     base = world.name("broadcast_object", name, process_set.number())
     is_root = rank() == root_rank
-    data = np.frombuffer(bytearray(_dumps(obj)), np.uint8) if is_root else np.empty(0, np.uint8)
+    data = np.frombuffer(bytearray(dumps(obj)), np.uint8) if is_root else np.empty(0, np.uint8)
     size = broadcast_(np.array([data.size], np.int64), root_rank, f"{base}.sz", process_set)
     if not is_root:
         data = np.empty(int(size[0]), np.uint8)
@@ -47,7 +34,7 @@ def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet 
     import numpy as np
 
     base = world.name("allgather_object", name, process_set.number())
-    data = np.frombuffer(_dumps(obj), np.uint8)
+    data = np.frombuffer(dumps(obj), np.uint8)
     sizes = allgather(np.array([data.size], np.int64), f"{base}.sz", process_set)
     everything = io.BytesIO(allgather(data, f"{base}.t", process_set).data)
     return [pickle.loads(everything.read(int(size))) for size in sizes]

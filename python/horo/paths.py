@@ -1,7 +1,9 @@
-"""Where the parts of the package for C and C++ programs lie."""
+"""Where the compiled parts of the package lie."""
 
 from __future__ import annotations
 
+import shutil
+import sysconfig
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -10,6 +12,14 @@ _PACKAGE = Path(__file__).resolve().parent
 def library_path() -> Path:
     """The shared library: link a C or C++ program against it."""
     return next(_PACKAGE.glob("libhoro.so*"))
+
+
+def program_path() -> Path:
+    """The program `horo` of this package: beside this interpreter's scripts, else the first in the PATH."""
+    found = shutil.which("horo", path=sysconfig.get_path("scripts")) or shutil.which("horo")
+    if found is None:
+        raise FileNotFoundError("the program horo is neither among this interpreter's scripts nor in the PATH")
+    return Path(found)
 
 
 def include_dir() -> Path:

@@ -12,10 +12,15 @@ class ProcessSet:
 
     process_set_id: int | None
     ranks: list[int] | None
+    mpi_comm: None  # There are no communicators here.
 
-    def __init__(self, ranks: Iterable[int]) -> None:
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
         self.process_set_id = None
-        self.ranks = sorted(int(rank) for rank in ranks)
+        self.mpi_comm = None
+        try:
+            self.ranks = sorted(int(rank) for rank in ranks_or_comm)
+        except TypeError:
+            raise ValueError(f"a process set is made of ranks, not of {ranks_or_comm!r}") from None
 
     def wanted_ranks(self) -> list[int]:
         if self.ranks is None:

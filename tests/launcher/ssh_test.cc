@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "tests/launcher/ssh_hosts.h"
@@ -93,6 +94,23 @@ TEST_F(SshRun, TheEnvironmentAndFolderTravelAndNothingSecretIsOnACommandLine) {
   const std::string key = lines[1].substr(lines[1].find(':') + 1);
   EXPECT_EQ(key.size(), 64u);
   EXPECT_FALSE(contains(lines[2], key));
+}
+
+TEST_F(SshRun, InputAndResultsTravelToOtherHosts) {
+  MAKE_HOSTS(2);
+  const TemporaryFolder folder;
+  std::string input;
+  for (size_t i = 0; i < 2'500'000; ++i) input += static_cast<char>(i * 7 + i / 253);
+  std::filesystem::create_directory(folder.file("back"));
+  const Outcome outcome =
+      run({"-H", "localhost:1,host-1:1", "--input", folder.write("input", input), "--result-folder",
+           folder.file("back"), "/bin/sh", "-c", "cat > /proc/self/fd/$HORO_RESULT_FD; echo read on $HORO_HOSTNAME"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "[1]<stdout>:read on host-1")) << outcome.out;
+  for (const char* name : {"back/rank.0", "back/rank.1"}) {
+    std::ifstream file(folder.file(name), std::ios::binary);
+    EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == input) << name;
+  }
 }
 
 TEST_F(SshRun, AFailingRankElsewhereEndsAllHosts) {

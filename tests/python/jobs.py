@@ -11,11 +11,11 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 PRELUDE = """
-import contextlib, os, signal, sys, threading
+import contextlib, os, signal, sys, threading, urllib.request
 import numpy as np
 import horo
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what it runs in the background.
@@ -98,10 +98,10 @@ def run(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, **
     return job.outputs
 
 
-def launch(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS) -> str:
+def launch(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS, flags: Sequence[str] = ()) -> str:
     """The same by `horo run`."""
     done = subprocess.run(
-        [launcher(), "run", "-np", str(count), sys.executable, "-u", "-c", script_of(body)],
+        [launcher(), "run", "-np", str(count), *flags, sys.executable, "-u", "-c", script_of(body)],
         capture_output=True,
         text=True,
         timeout=seconds,

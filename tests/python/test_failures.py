@@ -36,6 +36,35 @@ def test_ranks_that_disagree_all_get_the_error_and_go_on() -> None:
     jobs.run(3, disagree)
 
 
+def come_again() -> None:
+    """Rank 0 gives up before rank 1 has come, and is let in the second time."""
+    import tempfile
+
+    marker = os.path.join(tempfile.gettempdir(), os.environ["HORO_JOB_ID"])
+    if os.environ["HORO_RANK"] == "0":
+        os.environ["HORO_TIMEOUT"] = "300ms"
+        try:
+            horo.init()
+        except horo.InitializationError as error:
+            assert error.code == "timeout" and "rank 1 of 2 did not join" in str(error), error
+        else:
+            raise AssertionError("rank 1 had not come")
+        assert not horo.is_initialized()
+        del os.environ["HORO_TIMEOUT"]
+        open(marker, "w").close()
+    else:
+        while not os.path.exists(marker):
+            threading.Event().wait(0.01)
+    horo.init()
+    assert list(horo.allreduce(np.ones(2), op=horo.Sum)) == [2, 2]
+    if horo.rank() == 0:
+        os.remove(marker)
+
+
+def test_init_can_be_repeated_after_it_has_failed() -> None:
+    jobs.launch(2, come_again)
+
+
 def duplicate_name() -> None:
     horo.init()
     if horo.rank() == 0:

@@ -2,6 +2,7 @@
 // mismatches, refusals, deaths.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "horo/base/text.h"
@@ -127,7 +128,7 @@ TEST_P(Direct, BuffersOfTheLibraryMayBeOverwrittenAsSoonAsTheCallReturns) {
         const uint64_t count = 3000;
         Operation operation = operation_of(kind, ranks, rank, count, turn % ranks);
         std::vector<float> input = input_of(operation, rank);
-        std::memcpy(buffer, input.data(), input.size() * sizeof(float));
+        std::copy(input.begin(), input.end(), reinterpret_cast<float*>(buffer));
         std::vector<float> output(operation.result_count(rank));
         const bool in_place = kind == Kind::kAllreduce;
         ASSERT_TRUE(caller.call(operation, buffer, in_place ? buffer : bytes_of(output)).ok());

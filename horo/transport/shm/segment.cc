@@ -65,7 +65,17 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
-Result<Segment> Segment::create(const std::string& name, size_t bytes, unsigned seals) {
+// The mode keeps others from opening the file anew for writing.
+bool Segment::open_for_reading() {
+  peer_fd_.reset(open(text("/proc/self/fd/", fd_.get()).c_str(), O_RDONLY | O_CLOEXEC));
+  if (peer_fd_ && fchmod(fd_.get(), S_IRUSR) == 0) return true;
+  peer_fd_.reset();
+  return false;
+}
+
+// What peers must not write is given to them for reading only. The seal against writers forbids them the same, but
+// forbids the owner to give pages back too: so it is used only where there is no other way.
+Result<Segment> Segment::create(const std::string& name, size_t bytes, bool writable_by_peers) {
   Segment segment;
   segment.fd_.reset(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!segment.fd_) return system_status("cannot create shared memory (memfd_create)");
@@ -74,20 +84,20 @@ Result<Segment> Segment::create(const std::string& name, size_t bytes, unsigned 
   }
   // Our own writable mapping must exist before the seal that forbids new ones.
   HORO_ASSIGN(segment.mapping_, map(segment.fd_.get(), bytes, PROT_READ | PROT_WRITE));
-  if (fcntl(segment.fd_.get(), F_ADD_SEALS, seals | kFixedSize | F_SEAL_SEAL) != 0) {
+  unsigned seals = kFixedSize | F_SEAL_SEAL;
+  if (!writable_by_peers && !segment.open_for_reading()) seals |= F_SEAL_FUTURE_WRITE;
+  if (fcntl(segment.fd_.get(), F_ADD_SEALS, seals) != 0) {
     return system_status("cannot seal shared memory against writers (Linux 5.1 or later is needed)");
   }
   return segment;
 }
 
-Result<Segment> Segment::create_private(const std::string& name, size_t bytes) {
-  return create(name, bytes, F_SEAL_FUTURE_WRITE);
-}
+Result<Segment> Segment::create_private(const std::string& name, size_t bytes) { return create(name, bytes, false); }
 
-Result<Segment> Segment::create_shared(const std::string& name, size_t bytes) { return create(name, bytes, 0); }
+Result<Segment> Segment::create_shared(const std::string& name, size_t bytes) { return create(name, bytes, true); }
 
 Status Segment::populate(size_t begin, size_t bytes) const {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page = page_size();
   const size_t first = begin / page * page;
   const size_t last = std::min(memory().size(), (begin + bytes + page - 1) / page * page);
   HORO_TRY(check_memory_limit(last - first));
@@ -103,8 +113,18 @@ Status Segment::populate(size_t begin, size_t bytes) const {
   return {};
 }
 
+void Segment::release(size_t begin, size_t bytes) const {
+  const size_t page = page_size();
+  const size_t first = (begin + page - 1) / page * page;
+  const size_t last = std::min(memory().size(), begin + bytes) / page * page;
+  if (last <= first) return;
+  // Refused by kernels that know no holes, and under the seal against writers: then the pages stay.
+  (void)fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
+                  static_cast<off_t>(last - first));
+}
+
 void Segment::set_inherited(size_t begin, size_t bytes, bool inherited) const {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page = page_size();
   const size_t first = begin / page * page;
   madvise(memory().data() + first, begin + bytes - first, inherited ? MADV_DOFORK : MADV_DONTFORK);
 }

@@ -31,24 +31,32 @@ class Mapping {
 /// the size of /dev/shm. Address space costs nothing: pages become real when they are first touched.
 class Segment {
  public:
-  /// Readable by peers only: sealed, so that a peer's writable mapping, its mprotect and its truncate are refused.
+  /// Peers can only read it: a peer's writable mapping, its mprotect and its truncate are refused.
   static Result<Segment> create_private(const std::string& name, size_t bytes);
   /// Writable by peers: for control pages.
   static Result<Segment> create_shared(const std::string& name, size_t bytes);
 
   std::span<std::byte> memory() const { return mapping_.memory(); }
   const net::UniqueFd& fd() const { return fd_; }
+  /// What peers are given.
+  const net::UniqueFd& peer_fd() const { return peer_fd_ ? peer_fd_ : fd_; }
 
   /// Touches [begin, begin + bytes) so that it is real memory before anybody needs it. kUnavailable, and nothing taken,
   /// if that would go beyond the memory limit of the process's cgroup.
   Status populate(size_t begin, size_t bytes) const;
+  /// Gives whole pages of [begin, begin + bytes) back to the system; they read as zeros until they are touched again.
+  /// Nobody may need what was in them. Does nothing where the system has no way to.
+  void release(size_t begin, size_t bytes) const;
   /// Whether a forked child sees this range. At first it sees nothing of a segment.
   void set_inherited(size_t begin, size_t bytes, bool inherited) const;
 
  private:
-  static Result<Segment> create(const std::string& name, size_t bytes, unsigned seals);
+  static Result<Segment> create(const std::string& name, size_t bytes, bool writable_by_peers);
+  /// False where a file cannot be opened again (no /proc).
+  bool open_for_reading();
 
   net::UniqueFd fd_;
+  net::UniqueFd peer_fd_;  ///< Of the same file, good for reading only. Missing where peers are given fd_.
   Mapping mapping_;
 };
 

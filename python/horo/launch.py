@@ -1,0 +1,95 @@
+"""horo.run(): a function on every rank of a job that `horo run` starts, and what it returned there."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def run(
+    func: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: float | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | Sequence[str] | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Calls `func(*args, **kwargs)` on `num_proc` ranks; the function calls init() itself. Returns what the ranks
+    returned, in their order.
+
+    An exception of a rank is raised here, with the rank's traceback as its cause (a RankTraceback, which knows the
+    rank). RankFailedError is raised for a rank that ended without one. `hosts` ("a:2,b:4") and `hostfile` are those of
+    `horo run`, as are the other arguments. The function goes by value with cloudpickle where that is installed; without
+    it, it has to be importable on the ranks by its name.
+    """
+    if np is not None:
+        warnings.warn("np is called num_proc now", DeprecationWarning, stacklevel=2)
+        num_proc = np
+    if network_interface is not None:
+        warnings.warn("network_interface is called network_interfaces now", DeprecationWarning, stacklevel=2)
+        network_interfaces = network_interface if network_interfaces is None else network_interfaces
+    _refuse_elastic(
+        min_num_proc=min_num_proc,
+        max_num_proc=max_num_proc,
+        min_np=min_np,
+        max_np=max_np,
+        slots=slots,
+        reset_limit=reset_limit,
+        cooldown_range=cooldown_range,
+        host_discovery_script=host_discovery_script,
+    )
+    if network_interfaces is not None and not isinstance(network_interfaces, str):
+        network_interfaces = ",".join(network_interfaces)
+    if isinstance(num_proc, bool) or not isinstance(num_proc, int) or num_proc < 1:
+        raise ValueError(f"num_proc is a number of ranks, 1 or more, not {num_proc!r}")
+    # The launcher explains those that change nothing.
+    flags = {
+        "--num-proc": num_proc,
+        "--hosts": hosts,
+        "--hostfile": hostfile,
+        "--start-timeout": start_timeout,
+        "--ssh-port": ssh_port,
+        "--ssh-identity-file": ssh_identity_file,
+        "--output-filename": output_filename,
+        "--network-interfaces": network_interfaces,
+        "--mpi-args": mpi_args,
+    }
+    switches = {"--disable-cache": disable_cache, "--verbose": verbose, "--gloo": use_gloo, "--mpi": use_mpi}
+    words = [f"{name}={value}" for name, value in flags.items() if value is not None]
+    words += [name for name, value in switches.items() if value]
+    # Ranks import this package too, and start sooner without all that this needs.
+    from horo.job import run_job
+
+    return run_job((func, tuple(args), dict(kwargs or {})), num_proc, words, executable or sys.executable)
+
+
+def _refuse_elastic(**arguments: Any) -> None:
+    given = [name for name, value in arguments.items() if value is not None]
+    if given:
+        raise NotImplementedError(
+            f"{', '.join(given)}: this version runs jobs of a fixed size, where a lost rank ends the job; "
+            "use num_proc and hosts or hostfile"
+        )

@@ -1,0 +1,187 @@
+// The memory in which tensors are put together: one pool for all process sets, given back when it is not used.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/job.h"
+#include "tests/launcher/launched.h"
+#include "tests/process.h"
+
+#include "horo/base/text.h"
+#include "horo/engine/runtime.h"
+
+namespace horo::test {
+namespace {
+
+using engine::Call;
+using engine::Runtime;
+using std::chrono::milliseconds;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr size_t kTensors = 8;
+constexpr size_t kElements = 1 << 19;  ///< Of each tensor: 2 MiB, so that 16 are put together.
+
+/// Bytes of a rank's shared memory that are real, and what all its mappings hold of shared memory.
+uint64_t segment_bytes(pid_t pid, int rank) {
+  const std::string folder = text("/proc/", pid, "/fd/"), name = text("/memfd:horo-rank-", rank, " ");
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    struct stat file {};
+    if (!target.starts_with(name) || stat(entry.path().c_str(), &file) != 0) continue;
+    return static_cast<uint64_t>(file.st_blocks) * 512;
+  }
+  return 0;
+}
+
+uint64_t resident_shared_bytes(pid_t pid) {
+  std::ifstream status(text("/proc/", pid, "/status"));
+  for (std::string word; status >> word;) {
+    uint64_t kib = 0;
+    if (word == "RssShmem:" && status >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+/// A group of tensors, put together into one operation in every one of `sets` at the same time.
+Status burst(Runtime& runtime, const std::vector<int>& sets) {
+  struct Handed {
+    int set;
+    engine::Handle handle;
+    std::vector<std::vector<float>> data;
+  };
+  std::vector<Handed> all;
+  for (int set : sets) {
+    Handed& handed = all.emplace_back(Handed{set, nullptr, {}});
+    handed.data.assign(kTensors, std::vector<float>(kElements, static_cast<float>(runtime.rank() + 1)));
+    std::vector<Call> calls;
+    for (size_t i = 0; i < kTensors; ++i) {
+      Call& call = calls.emplace_back();
+      call.tensor.name = text("tensor ", i);
+      call.tensor.kind = engine::Kind::kAllreduce;
+      call.tensor.dtype = DType::kF32;
+      call.tensor.shape = {static_cast<int64_t>(kElements)};
+      call.input = call.output = reinterpret_cast<std::byte*>(handed.data[i].data());
+    }
+    HORO_ASSIGN(handed.handle, runtime.submit(set, std::move(calls)));
+  }
+  for (Handed& handed : all) {
+    HORO_TRY(runtime.wait(handed.set, handed.handle));
+    float expected = 0;
+    HORO_ASSIGN(const std::vector<int> ranks, runtime.set_ranks(handed.set));
+    for (int rank : ranks) expected += static_cast<float>(rank + 1);
+    for (const auto& values : handed.data) {
+      for (float value : values) {
+        if (value != expected) return {Code::kInternal, text("got ", value, " instead of ", expected)};
+      }
+    }
+  }
+  return {};
+}
+
+using RuntimeBody = std::function<Status(Runtime&)>;
+
+std::unique_ptr<Job> start(const JobOptions& options, std::vector<std::vector<int>> sets, const RuntimeBody& body) {
+  auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
+    auto runtime = Runtime::start({.engine = std::move(engine_options), .process_sets = sets});
+    const Status status = runtime.ok() ? body(**runtime) : runtime.status();
+    if (!status.ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
+    return status.ok() ? 0 : 1;
+  });
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? std::move(*job) : nullptr;
+}
+
+Status wait_until_the_pool_is_empty(Runtime& runtime) {
+  const bool empty = eventually([&] { return runtime.pool().counts().idle_bytes == 0; }, Deadline::after_seconds(20));
+  return empty ? Status() : Status(Code::kTimeout, "the pool keeps its buffers");
+}
+
+TEST(Buffers, PagesGoBackToTheSystemAfterABurstAndThenNothingWakesUp) {
+  Hold hold;
+  auto job = start({.ranks = 2}, {}, [&](Runtime& runtime) -> Status {
+    hold.take_part();
+    for (int i = 0; i < 3; ++i) HORO_TRY(burst(runtime, {0}));
+    tell("burst\n");
+    HORO_TRY(wait_until_the_pool_is_empty(runtime));
+    tell("idle\n");
+    return hold.wait(Deadline::after_seconds(60)) ? Status() : Status(Code::kTimeout, "not let go");
+  });
+  ASSERT_TRUE(job);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(job->next_line(rank, Deadline::after_seconds(30)).ok());
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_GE(segment_bytes(job->pid(rank), rank), kTensors * kElements * sizeof(float)) << "rank " << rank;
+  }
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(job->next_line(rank, Deadline::after_seconds(30)).ok());
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto returned = [&] {
+      return segment_bytes(job->pid(rank), rank) <= 2 * kMiB && resident_shared_bytes(job->pid(rank)) <= 8 * kMiB;
+    };
+    EXPECT_TRUE(eventually(returned, Deadline::after_seconds(10)))
+        << "rank " << rank << " shares " << segment_bytes(job->pid(rank), rank) << " bytes and sees "
+        << resident_shared_bytes(job->pid(rank)) << ", its peer's too";
+  }
+  EXPECT_EQ(job->next_line(0, Deadline::after(milliseconds(300))).status().code(), Code::kTimeout);
+  const Use before = use_of(job->pid(0));
+  EXPECT_EQ(job->next_line(0, Deadline::after(milliseconds(1500))).status().code(), Code::kTimeout);
+  EXPECT_EQ(use_of(job->pid(0)).switches - before.switches, 0) << "woke up though there is nothing to do";
+  hold.let_go();
+  auto codes = job->wait(Deadline::after_seconds(20));
+  ASSERT_TRUE(codes.ok()) << codes.status();
+  EXPECT_EQ(*codes, (std::vector<int>{0, 0}));
+}
+
+TEST(Buffers, AreSharedByAllProcessSets) {
+  const std::vector<std::vector<int>> sets = {{0, 1}, {0, 2}, {1, 2}};
+  auto job = start({.ranks = 3}, sets, [&](Runtime& runtime) -> Status {
+    std::vector<int> mine = {0};
+    for (size_t i = 0; i < sets.size(); ++i) {
+      if (std::find(sets[i].begin(), sets[i].end(), runtime.rank()) != sets[i].end()) {
+        mine.push_back(static_cast<int>(i) + 1);
+      }
+    }
+    // One after the other: all of them use one buffer.
+    for (int set : mine) {
+      HORO_TRY(burst(runtime, {set}));
+      const auto counts = runtime.pool().counts();
+      if (counts.lent + counts.idle > 1) {
+        return {Code::kInternal, text(counts.lent + counts.idle, " buffers after set ", set)};
+      }
+    }
+    // At the same time: never more buffers than sets, however often.
+    for (int round = 0; round < 3; ++round) {
+      HORO_TRY(burst(runtime, mine));
+      const auto counts = runtime.pool().counts();
+      if (counts.lent != 0 || counts.idle > mine.size()) return {Code::kInternal, "more buffers than sets"};
+    }
+    HORO_TRY(wait_until_the_pool_is_empty(runtime));
+    return burst(runtime, mine);  // What went back comes again.
+  });
+  ASSERT_TRUE(job);
+  auto codes = job->wait(Deadline::after_seconds(60));
+  ASSERT_TRUE(codes.ok()) << codes.status();
+  EXPECT_EQ(*codes, (std::vector<int>{0, 0, 0}));
+}
+
+TEST(Buffers, AreGivenBackWithoutSharedMemoryToo) {
+  for (const char* transport : {"tcp", "auto"}) {
+    const int ranks = transport == std::string("tcp") ? 2 : 1;
+    auto job = start({.ranks = ranks, .environment = {{"HORO_TRANSPORT", transport}, {"HORO_INTERFACE", "127.0.0.1"}}},
+                     {}, [](Runtime& runtime) -> Status {
+                       HORO_TRY(burst(runtime, {0}));
+                       HORO_TRY(wait_until_the_pool_is_empty(runtime));
+                       return burst(runtime, {0});
+                     });
+    ASSERT_TRUE(job);
+    auto codes = job->wait(Deadline::after_seconds(60));
+    ASSERT_TRUE(codes.ok()) << codes.status();
+    EXPECT_EQ(*codes, std::vector<int>(static_cast<size_t>(ranks), 0));
+  }
+}
+
+}  // namespace
+}  // namespace horo::test
