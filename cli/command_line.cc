@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/bench/bench.h"
+#include "cli/bench/engine_rank.h"
 #include "cli/bench/flags.h"
 #include "cli/bench/rank.h"
 #include "cli/check/facts.h"
@@ -151,6 +152,13 @@ int run(int argc, char** argv) {
   std::string folder;
   CLI::App* rank = app.add_subcommand("bench-rank", "One rank of horo bench")->group("");
   rank->add_option("folder", folder)->required();
+  bench::EngineRankOptions engine_rank;
+  CLI::App* engine_rank_command = app.add_subcommand("bench-engine-rank", "One rank of horo bench engine")->group("");
+  engine_rank_command->add_option("--report", engine_rank.folder);
+  engine_rank_command->add_option("--rounds", engine_rank.rounds);
+  engine_rank_command->add_option("--operations", engine_rank.operations);
+  engine_rank_command->add_option("--idle-seconds", engine_rank.idle_seconds);
+  engine_rank_command->add_option("--seed", engine_rank.seed);
 
   const std::vector<std::string> words = words_of(argc, argv);
   try {
@@ -161,6 +169,7 @@ int run(int argc, char** argv) {
     return explain(app, words, error);
   }
   if (rank->parsed()) return bench::run_bench_rank(folder);
+  if (engine_rank_command->parsed()) return bench::run_engine_rank(engine_rank);
   if (check_rank_command->parsed()) return run_check_rank(check_rank);
   if (check_command->parsed()) return run_check(check_flags);
   if (timeline_command->parsed()) return finish(timeline::run(timeline_flags));

@@ -16,6 +16,8 @@
 #include "tests/workload.h"
 
 #include "horo/base/text.h"
+#include "horo/engine/knobs.h"
+#include "horo/engine/runtime.h"
 #include "horo/group/knobs.h"
 #include "horo/rendezvous/knobs.h"
 #include "horo/rendezvous/memory_store.h"
@@ -27,7 +29,7 @@ using collective::Kind;
 using collective::Operation;
 
 Config config_of(const Environment::Variables& variables) {
-  auto config = Config::read({group::kKnobs, rendezvous::kKnobs}, Environment(variables));
+  auto config = Config::read({group::kKnobs, rendezvous::kKnobs, engine::kKnobs}, Environment(variables));
   HORO_CHECK(config.ok(), config.status().to_string());
   return *config;
 }
@@ -115,6 +117,38 @@ TEST(Leak, OfTwoEnginesInOneProcessOverSharedMemory) {
 TEST(Leak, OfTwoEnginesInOneProcessOverSockets) {
   const Config config = config_of({{"HORO_TRANSPORT", "tcp"}, {"HORO_INTERFACE", "127.0.0.1"}});
   expect_no_leak(test_count("TEST_STARTS", 200, 1000), [&] { meet_and_part(config); });
+}
+
+/// A sum of ones by name, on the thread that waits or, if it is large, on the executor's.
+void sum_by_name(engine::Runtime& runtime, int set, size_t count) {
+  std::vector<float> values(count, 1.0F);
+  engine::Call call;
+  call.tensor = {.name = "sum", .kind = engine::Kind::kAllreduce, .dtype = DType::kF32};
+  call.tensor.shape = {static_cast<int64_t>(count)};
+  call.output = reinterpret_cast<std::byte*>(values.data());
+  call.input = call.output;
+  auto handle = runtime.submit(set, {call});
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  EXPECT_TRUE(runtime.wait(set, *handle, Deadline::after_seconds(20)).ok());
+  EXPECT_EQ(values, std::vector<float>(count, 2.0F));
+}
+
+TEST(Leak, OfFiveHundredRuntimesOfTwoRanksInOneProcess) {
+  const Config config = config_of({{"HORO_STAGING", "8MiB"}});
+  expect_no_leak(test_count("TEST_STARTS", 500), [&] {
+    auto store = std::make_shared<rendezvous::MemoryStore>();
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        auto started = engine::Runtime::start({.engine = {.rank = rank, .size = 2, .store = store, .config = config}});
+        ASSERT_TRUE(started.ok()) << started.status();
+        sum_by_name(**started, 0, 10);
+        sum_by_name(**started, 0, 100'000);
+        (*started)->shutdown();
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+  });
 }
 
 /// This process is rank 0 and loses rank 1, which is killed in the middle of its operations.

@@ -10,106 +10,12 @@
 #include <random>
 #include <thread>
 
-#include "tests/job.h"
+#include "tests/runtime_job.h"
 
 #include "horo/base/text.h"
 
 namespace horo::test {
 namespace {
-
-using engine::Call;
-using engine::Handle;
-using engine::Kind;
-using engine::Reduction;
-using engine::Runtime;
-using engine::Tensor;
-
-template <class T>
-std::byte* bytes_of(std::vector<T>& values) {
-  return reinterpret_cast<std::byte*>(values.data());
-}
-
-Call call_of(std::string name, Kind kind, std::vector<float>& values, Reduction reduction = Reduction::kSum) {
-  Call call;
-  call.tensor.name = std::move(name);
-  call.tensor.kind = kind;
-  call.tensor.dtype = DType::kF32;
-  call.tensor.reduction = reduction;
-  call.tensor.shape = {static_cast<int64_t>(values.size())};
-  call.input = bytes_of(values);
-  return call;
-}
-
-Call in_place(std::string name, std::vector<float>& values, Reduction reduction = Reduction::kSum) {
-  Call call = call_of(std::move(name), Kind::kAllreduce, values, reduction);
-  call.output = bytes_of(values);
-  return call;
-}
-
-std::vector<float> floats(const engine::TensorResult& result) {
-  uint64_t count = 1;
-  for (int64_t extent : result.shape) count *= static_cast<uint64_t>(extent);
-  std::vector<float> values(count);
-  std::memcpy(values.data(), result.memory, count * sizeof(float));
-  return values;
-}
-
-/// Ends the rank with the line that was wrong.
-#define REQUIRE(condition)                                                                          \
-  do {                                                                                              \
-    if (!(condition)) {                                                                             \
-      std::fprintf(stderr, "rank %d, %s:%d: %s\n", runtime.rank(), __FILE__, __LINE__, #condition); \
-      return 1;                                                                                     \
-    }                                                                                               \
-  } while (false)
-#define REQUIRE_OK(expression)                                                         \
-  do {                                                                                 \
-    const Status require_status = (expression);                                        \
-    if (!require_status.ok()) {                                                        \
-      std::fprintf(stderr, "rank %d, %s:%d: %s\n", runtime.rank(), __FILE__, __LINE__, \
-                   require_status.to_string().c_str());                                \
-      return 1;                                                                        \
-    }                                                                                  \
-  } while (false)
-
-using RuntimeBody = std::function<int(Runtime&)>;
-
-std::unique_ptr<Job> start(const JobOptions& options, const RuntimeBody& body,
-                           std::vector<std::vector<int>> sets = {}) {
-  auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
-    const int rank = engine_options.rank;
-    auto runtime = Runtime::start({.engine = std::move(engine_options), .process_sets = sets});
-    if (!runtime.ok()) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, runtime.status().to_string().c_str());
-      return 92;
-    }
-    return body(**runtime);
-  });
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? std::move(*job) : nullptr;
-}
-
-void expect_zero(Job& job, double seconds = 60) {
-  auto codes = job.wait(Deadline::after_seconds(seconds));
-  ASSERT_TRUE(codes.ok()) << codes.status();
-  for (size_t rank = 0; rank < codes->size(); ++rank) EXPECT_EQ((*codes)[rank], 0) << "rank " << rank;
-}
-
-/// What one process cannot end before: the others would find it gone.
-int leave_together(Runtime& runtime) {
-  std::vector<float> none;
-  Call call = call_of("the end", Kind::kBarrier, none);
-  auto handle = runtime.submit(0, {call});
-  REQUIRE_OK(handle.status());
-  REQUIRE_OK(runtime.wait(0, *handle));
-  return 0;
-}
-
-Status allreduce(Runtime& runtime, std::string name, std::vector<float>& values, int set = 0,
-                 Reduction reduction = Reduction::kSum) {
-  HORO_ASSIGN(Handle handle, runtime.submit(set, {in_place(std::move(name), values, reduction)}));
-  return runtime.wait(set, handle);
-}
 
 int submit_in_random_order(Runtime& runtime, int steps, int tensors) {
   std::mt19937 random(static_cast<unsigned>(runtime.rank()) + 7);

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "cli/bench/engine.h"
 #include "cli/bench/report.h"
 #include "cli/bench/rounds.h"
 #include "cli/bench/stage.h"
@@ -116,11 +117,24 @@ Status run_waits(const BenchOptions& options, Stage& stage, const ProgressLine& 
   return publish(options, out, waits_json(options, machine, figures));
 }
 
+Status run_engine(const BenchOptions& options, const ProgressLine& progress) {
+  const cli::Machine machine = cli::this_machine();
+  HORO_ASSIGN(const EngineReport report, measure_engine(options, progress));
+  HORO_TRY(check_transport(options, report.transport));
+  progress.clear();
+  const std::string out =
+      text(machine.to_string(), "\nengine, ", options.ranks, " ranks, transport ", report.transport,
+           ", orders of seed ", options.seed, "; medians of ", options.rounds,
+           " interleaved rounds, of the slowest rank\n\n", engine_table(report, cli::colours_on(1)));
+  return publish(options, out, engine_json(options, machine, report));
+}
+
 }  // namespace
 
 Status run_bench(const BenchOptions& options) {
   HORO_TRY(validate(options));
   const ProgressLine progress(options.verbose);
+  if (options.op == Op::kEngine) return run_engine(options, progress);
   HORO_ASSIGN(Stage stage, set_stage(options, progress));
   if (options.op == Op::kWait) return run_waits(options, stage, progress);
   Report report{.machine = cli::this_machine(),

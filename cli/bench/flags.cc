@@ -14,11 +14,13 @@ constexpr const char* kFooter =
     "--json writes: machine, operation, dtype, ranks, hosts, transport; results[] with bytes, rounds, dropped_rounds,\n"
     "disturbed, copy_floor_us, stream_us, ratios and contenders[] (name, buffers, transport, algorithm, median_us,\n"
     "p99_us, minimum_us, back_to_back_us, algorithm_gbps, bus_gbps, cpu_seconds_per_gib, round_medians_us);\n"
-    "left_out[] with name and reason. docs/performance.md explains each.";
+    "left_out[] with name and reason. 'engine' writes figures[] with name, value, unit, aim, met instead.\n"
+    "docs/performance.md explains each.";
 
-std::vector<std::string> operations() {
+std::vector<std::string> operation_names() {
   std::vector<std::string> names = collective_names();
   names.emplace_back(name(Op::kWait));
+  names.emplace_back(name(Op::kEngine));
   return names;
 }
 
@@ -35,9 +37,12 @@ std::vector<std::string> words_of(const std::string& list) {
 
 void Flags::add_to(CLI::App& command) {
   command.footer(kFooter);
-  command.add_option("operation", op, "What to measure; wait: the processor time of waiting")
+  command
+      .add_option("operation", op,
+                  "What to measure; wait: the processor time of waiting; engine: named tensors, "
+                  "idleness, memory and the launcher")
       ->required()
-      ->check(CLI::IsMember(operations()));
+      ->check(CLI::IsMember(operation_names()));
   // CLI11 takes -np for -n p; main() rewrites it.
   command.add_option("-n,--np,--ranks", ranks, "How many ranks")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--sizes", sizes, "Bytes of the tensor, with commas: 4,64K,16M")->capture_default_str();
@@ -66,6 +71,11 @@ void Flags::add_to(CLI::App& command) {
       ->check(CLI::Range(0.001, 60.0))
       ->capture_default_str();
   command.add_option("--seed", seed, "Of the random data")->capture_default_str();
+  command.add_option("--operations", operations, "engine: so many operations, for the memory")->capture_default_str();
+  command.add_option("--idle-seconds", idle_seconds, "engine: how long nobody calls anything")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  command.add_option("--python", python, "engine: the interpreter that has horo installed")->capture_default_str();
   command.add_flag("--verbose", verbose, "Show progress without a terminal, and what peers print");
 }
 
@@ -96,6 +106,9 @@ Result<BenchOptions> Flags::options() const {
   options.transport = transport;
   options.seconds = seconds;
   options.seed = seed;
+  options.operations = operations;
+  options.idle_seconds = idle_seconds;
+  options.python = python;
   options.verbose = verbose;
   HORO_TRY(validate(options));
   return options;

@@ -28,6 +28,9 @@ struct Flags {
   std::string transport = "auto";
   double seconds = 0.15;
   uint64_t seed = 1;
+  uint64_t operations = 100'000;
+  double idle_seconds = 10;
+  std::string python = "python3";
   bool verbose = false;
 
   void add_to(CLI::App& command);

@@ -74,6 +74,9 @@ Status validate(const BenchOptions& options) {
   if (apart && options.place == Place::kIn) {
     return refuse(text("--in-place does not go with ", name(options.op), ": its input and output differ in size"));
   }
+  if (options.op == Op::kEngine && (options.hosts > 1 || !options.peers.empty() || !options.variants.empty())) {
+    return refuse("engine measures one job of horo on this host: --hosts, --peers and --variant do not go with it");
+  }
   if (options.bits_per_second > 0 && options.hosts < 2)
     return refuse("--shape needs --hosts 2: loopback is not shaped");
   if (options.hosts > options.ranks) {

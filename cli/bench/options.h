@@ -34,6 +34,10 @@ struct BenchOptions {
   std::string transport = "auto";
   double seconds = 0.15;  ///< Of one contender in one round of one size, about. Batches take as long again.
   uint64_t seed = 1;
+  // Of the engine:
+  uint64_t operations = 100'000;  ///< For the memory; 0: none.
+  double idle_seconds = 10;
+  std::string python = "python3";
   bool verbose = false;
 
   bool in_place() const;

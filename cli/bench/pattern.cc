@@ -137,6 +137,7 @@ bool Pattern::holds(Op op, std::span<const std::byte> output, int rank, uint64_t
     case Op::kBarrier:
     case Op::kWait:
     case Op::kIdle:
+    case Op::kEngine:
       return true;
   }
   return false;

@@ -12,7 +12,7 @@ namespace horo::bench {
 namespace {
 
 constexpr std::string_view kNames[] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
-                                       "barrier",   "copy",   "stream",    "wait",      "idle"};
+                                       "barrier",   "copy",   "stream",    "wait",      "idle",          "engine"};
 constexpr int kCollectives = 7;
 
 using Fields = std::map<std::string, std::string, std::less<>>;

@@ -28,6 +28,7 @@ enum class Op : uint8_t {
   kStream,  ///< The first and the last rank send the tensor to each other over one plain TCP connection. The same.
   kWait,    ///< Rank 0 comes `count` microseconds late: the processor time of a wait.
   kIdle,    ///< Nobody calls anything for `count` microseconds: the processor time of that.
+  kEngine,  ///< Negotiated execution; never sent, its ranks have a program of their own.
 };
 
 std::string_view name(Op op);

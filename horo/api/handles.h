@@ -52,6 +52,10 @@ namespace horo::api {
 /// Null for success; the caller owns it.
 horo_status* to_handle(Status status);
 
+/// Until it is done or the deadline has come. In pieces: the runtime cannot be shut down by another thread while this
+/// one is inside.
+Status wait_in_pieces(const horo_handle& handle, Deadline deadline);
+
 /// Remembers for horo_last_error() that `what` of a call that returns no status is null. True when it is.
 bool is_absent(const void* what, const char* function, const char* name);
 

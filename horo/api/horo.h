@@ -344,6 +344,10 @@ typedef struct horo_tensor {
  * NULL. */
 horo_status* horo_runtime_submit(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
                                  horo_callback callback, void* context, horo_handle** handle);
+/* Hands in and waits, without limit: the fastest way for small tensors, because this thread does all of it. Fails as
+ * horo_runtime_submit and horo_handle_wait do. `handle` may be NULL; it is set when tensors were handed in. */
+horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                              horo_handle** handle);
 /* This rank has no more data: it gives the identity of each reduction until all ranks of the set have joined. The
  * answer of the handle is the last rank that joined. */
 horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle);

@@ -272,9 +272,16 @@ class Runtime {
     tensor.op = op;
     return submit({tensor}, set);
   }
+  /// Hands in and waits; all of it is done by this thread.
+  void run(const std::vector<horo_tensor>& tensors, int set = 0) {
+    check(horo_runtime_run(get(), set, tensors.data(), tensors.size(), nullptr));
+  }
   template <class T>
   void allreduce(const char* name, T* data, size_t count, horo_reduce_op op = HORO_SUM, int set = 0) {
-    allreduce_async(name, data, count, op, set).wait();
+    const auto extent = static_cast<int64_t>(count);
+    horo_tensor tensor = tensor_of(name, HORO_ALLREDUCE, data, extent);
+    tensor.op = op;
+    run({tensor}, set);
   }
   void barrier(const char* name = "barrier", int set = 0) {
     horo_tensor tensor = HORO_TENSOR_INIT;

@@ -75,6 +75,15 @@ int number(const horo_runtime* runtime, const char* function, Get get) {
 
 }  // namespace
 
+Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
+  constexpr double kPiece = 0.1;
+  while (true) {
+    const Status status =
+        handle.runtime->wait(handle.set, handle.submission, deadline.earlier(Deadline::after_seconds(kPiece)));
+    if (status.code() != Code::kTimeout || handle.submission->done() || deadline.expired()) return status;
+  }
+}
+
 // The library's threads do not exist in a forked child, and its locks may be held there for ever.
 Status horo::api::check_process(int process, const char* function) {
   if (process == getpid()) return {};
@@ -152,13 +161,7 @@ horo_status* horo_handle_wait(horo_handle* handle, double timeout) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(handle, "horo_handle_wait"));
     const Deadline deadline = timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout);
-    // In pieces: the runtime cannot be shut down by another thread while this one is inside.
-    constexpr double kPiece = 0.1;
-    while (true) {
-      const Status status =
-          handle->runtime->wait(handle->set, handle->submission, deadline.earlier(Deadline::after_seconds(kPiece)));
-      if (status.code() != Code::kTimeout || handle->submission->done() || deadline.expired()) return status;
-    }
+    return horo::api::wait_in_pieces(*handle, deadline);
   });
 }
 

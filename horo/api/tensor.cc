@@ -95,13 +95,32 @@ horo::engine::Submission::Callback callback_of(horo_callback callback, void* con
   };
 }
 
+Status check_runtime(const horo_runtime* runtime, const char* function) {
+  if (runtime == nullptr) return wrong(horo::text(function, ": the runtime is null"));
+  if (runtime->process != getpid()) return {Code::kForked, horo::text(function, ": called in a forked child")};
+  return {};
+}
+
 }  // namespace
+
+horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                              horo_handle** handle) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check_runtime(runtime, "horo_runtime_run"));
+    HORO_ASSIGN(std::vector<Call> calls, calls_of(tensors, count));
+    auto made = std::make_unique<horo_handle>();
+    HORO_ASSIGN(horo::engine::Handle submission, runtime->runtime->submit_and_drive(set, std::move(calls)));
+    *made = horo_handle{runtime->runtime, runtime->process, set, std::move(submission)};
+    const Status outcome = horo::api::wait_in_pieces(*made, horo::Deadline::never());
+    if (handle != nullptr) *handle = made.release();
+    return outcome;
+  });
+}
 
 horo_status* horo_runtime_submit(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
                                  horo_callback callback, void* context, horo_handle** handle) {
   return horo::api::guarded([&]() -> Status {
-    if (runtime == nullptr) return wrong("horo_runtime_submit: the runtime is null");
-    if (runtime->process != getpid()) return {Code::kForked, "horo_runtime_submit: called in a forked child"};
+    HORO_TRY(check_runtime(runtime, "horo_runtime_submit"));
     HORO_ASSIGN(std::vector<Call> calls, calls_of(tensors, count));
     // Before anything is handed in: afterwards nothing may fail.
     auto made = handle == nullptr ? nullptr : std::make_unique<horo_handle>();

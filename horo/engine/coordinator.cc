@@ -28,12 +28,13 @@ std::string Coordinator::members_text(const std::vector<int>& members) const {
   return ranks_text(ranks);
 }
 
-void Coordinator::fail(const Arrived& arrived, std::string message) {
-  std::set<std::string> names;
-  for (const Variant& variant : arrived.variants) {
-    for (const Tensor& tensor : variant.unit.tensors) names.insert(tensor.name);
+/// A root is a member to the engine and a rank to people.
+Unit Coordinator::for_people(Unit unit) const {
+  for (Tensor& tensor : unit.tensors) {
+    const auto root = static_cast<size_t>(tensor.root);
+    if (tensor.kind == Kind::kBroadcast && root < options_.ranks.size()) tensor.root = options_.ranks[root];
   }
-  failures_.push_back({{names.begin(), names.end()}, std::move(message)});
+  return unit;
 }
 
 void Coordinator::complete(Merge::Complete complete, const std::set<int>& joined, Time now) {
@@ -42,16 +43,19 @@ void Coordinator::complete(Merge::Complete complete, const std::set<int>& joined
   Unit& unit = arrived.variants.front().unit;
   if (arrived.variants.size() > 1) {
     const Variant& other = arrived.variants[1];
-    const Difference found = difference(unit, other.unit);
-    return fail(arrived,
-                text("the ranks do not agree about ", name(unit.kind()), " of tensor '", found.tensor, "': different ",
-                     found.what, ", ", found.left, " on ", members_text(arrived.variants[0].members), " and ",
-                     found.right, " on ", members_text(other.members)));
+    const Difference found = difference(for_people(unit), for_people(other.unit));
+    failures_.push_back({unit.key(), text("the ranks do not agree about ", name(unit.kind()), " of tensor '",
+                                          found.tensor, "': different ", found.what, ", ", found.left, " on ",
+                                          members_text(arrived.variants[0].members), " and ", found.right, " on ",
+                                          members_text(other.members))});
+    return;
   }
   if (arrived.partial && unit.kind() != Kind::kAllreduce && unit.kind() != Kind::kBarrier) {
-    return fail(arrived, text(name(unit.kind()), " of tensor '", unit.key(), "' is not possible while ",
-                              members_text({joined.begin(), joined.end()}), joined.size() == 1 ? " has" : " have",
-                              " joined; only allreduce and barrier are"));
+    failures_.push_back(
+        {unit.key(), text(name(unit.kind()), " of tensor '", unit.key(), "' is not possible while ",
+                          members_text({joined.begin(), joined.end()}), joined.size() == 1 ? " has" : " have",
+                          " joined; only allreduce and barrier are")});
+    return;
   }
   if (ready_.empty()) first_ready_ = now;
   ready_bytes_ += unit.bytes();

@@ -56,8 +56,8 @@ class Coordinator {
     uint32_t id = 0;
     Unit unit;
   };
-  void fail(const Arrived& arrived, std::string message);
   bool should_close(bool somebody_waits, Time now);
+  Unit for_people(Unit unit) const;
   std::string members_text(const std::vector<int>& members) const;
 
   CoordinatorOptions options_;

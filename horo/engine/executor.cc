@@ -75,7 +75,9 @@ void Executor::run(Work& work) {
     const Status met = runner_.meet();
     const Status& outcome = work.verdict.ok() ? met : work.verdict;
     if (!outcome.ok()) observation_.failed(work.submissions, outcome);
-    for (const Handle& submission : work.submissions) submission->finish(outcome, work.answer);
+    for (const Handle& submission : work.submissions) {
+      if (submission) submission->finish(outcome, work.answer);
+    }
     return;
   }
   observation_.begun(work);

@@ -18,7 +18,12 @@ Merge::Entry& Merge::entry(const std::string& key, Time now) {
 
 void Merge::add_known(size_t source, uint32_t id, bool partial, Time now) {
   const Unit* unit = cache_.find(id);
-  if (unit == nullptr) return;
+  if (unit == nullptr) {
+    if (auto found = forgotten_.find(id); found != forgotten_.end()) {
+      entry(found->second.key, now).ways[source] = Way::kAgain;
+    }
+    return;
+  }
   Entry& here = entry(unit->key(), now);
   here.id = id;
   here.partial |= partial;
@@ -68,24 +73,33 @@ bool Merge::complete(const Entry& entry) const {
   bool any = false;
   for (size_t source = 0; source < entry.ways.size(); ++source) {
     any |= entry.ways[source] != Way::kNone;
+    if (entry.ways[source] == Way::kAgain) return false;
     if (entry.ways[source] == Way::kNone && !exempt(source)) return false;
   }
   return any;
 }
 
-void Merge::forget(uint32_t id) {
+void Merge::forget(uint32_t id, uint64_t heard) {
   const Unit* unit = cache_.find(id);
   if (unit == nullptr) return;
+  if (!tree_.children.empty()) forgotten_[id] = {unit->key(), heard};
   auto found = entries_.find(unit->key());
   if (found == entries_.end() || found->second.id != id) return;
-  Entry& entry = found->second;
-  entry.id = 0;
-  bool any = false;
-  for (Way& way : entry.ways) {
-    if (way == Way::kById) way = Way::kNone;
-    any |= way != Way::kNone;
+  found->second.id = 0;
+  for (Way& way : found->second.ways) {
+    if (way == Way::kById) way = Way::kAgain;
   }
-  if (!any) entries_.erase(found);
+}
+
+bool Merge::owed() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const auto& item) {
+    const std::vector<Way>& ways = item.second.ways;
+    return std::find(ways.begin(), ways.end(), Way::kAgain) != ways.end();
+  });
+}
+
+void Merge::all_heard(uint64_t heard) {
+  std::erase_if(forgotten_, [&](const auto& number) { return number.second.heard <= heard; });
 }
 
 void Merge::drop(const std::string& key) {
@@ -187,7 +201,8 @@ std::set<int> Merge::awaited() const {
   std::set<int> members;
   for (const auto& [key, entry] : entries_) {
     for (size_t source = 0; source < self(); ++source) {
-      if (entry.ways[source] == Way::kNone && !exempt(source)) members.insert(tree_.children[source]);
+      const Way way = entry.ways[source];
+      if (way == Way::kAgain || (way == Way::kNone && !exempt(source))) members.insert(tree_.children[source]);
     }
   }
   return members;

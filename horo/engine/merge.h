@@ -23,16 +23,20 @@ class Merge {
 
   size_t self() const { return tree_.children.size(); }
 
-  /// Everybody at `source` hands in a unit, by its number. Numbers that are not in the cache are ignored: they were
-  /// forgotten while under way, and whoever sent them sends the whole unit when it learns of that.
+  /// Everybody at `source` hands in a unit, by its number. Whoever sends a number that was forgotten meanwhile sends
+  /// the whole unit when it learns of that; until then the unit is not complete, even if the sender has joined since.
   void add_known(size_t source, uint32_t id, bool partial, Time now);
   void add(size_t source, const Arrived& arrived, Time now);
   void join(int member);
   bool joined(int member) const { return joined_.contains(member); }
   const std::set<int>& joined() const { return joined_; }
   void clear_joined() { joined_.clear(); }
-  /// Before the cache forgets: what came by this number must come again in full.
-  void forget(uint32_t id);
+  /// Before the cache forgets, by message `heard` of the root: what came by this number must come again in full.
+  void forget(uint32_t id, uint64_t heard);
+  /// Whether anything must still come again.
+  bool owed() const;
+  /// All children have heard so many messages of the root: they use no number that those have forgotten.
+  void all_heard(uint64_t heard);
   /// A unit that is answered: nothing of it is waited for any more.
   void drop(const std::string& key);
   void note_stalled(size_t source, const Stalled& stalled);
@@ -61,7 +65,8 @@ class Merge {
   size_t size() const { return entries_.size(); }
 
  private:
-  enum class Way : uint8_t { kNone, kById, kInFull };
+  /// kAgain: by a number that was forgotten; it will come in full.
+  enum class Way : uint8_t { kNone, kById, kInFull, kAgain };
   struct Entry {
     uint32_t id = 0;
     bool partial = false;
@@ -85,6 +90,11 @@ class Merge {
   std::unordered_map<std::string, Entry> entries_;
   std::vector<std::string> touched_;  ///< Keys that may have become complete, in order.
   bool all_touched_ = false;          ///< Somebody joined: any may have.
+  struct Forgotten {
+    std::string key;
+    uint64_t heard = 0;
+  };
+  std::unordered_map<uint32_t, Forgotten> forgotten_;  ///< Numbers that children may still use.
   std::map<std::string, std::map<size_t, std::vector<int>>> named_below_;
   std::set<std::string> to_name_;
 };

@@ -101,8 +101,7 @@ Item decode_item(net::Reader& reader) {
 
 Failure decode_failure(net::Reader& reader) {
   Failure failure;
-  failure.names.resize(reader.count(kMost, 4));
-  for (std::string& name : failure.names) name = reader.string(kLongestName);
+  failure.key = reader.string(kLongestName);
   failure.message = reader.string(kLongestMessage);
   return failure;
 }
@@ -145,6 +144,7 @@ Tuning decode_tuning(net::Reader& reader) {
 
 std::vector<std::byte> encode(const Up& up) {
   net::Writer writer(kLongestMessage);
+  writer.u64(up.heard);
   writer.boolean(up.waiting);
   encode_numbers(writer, up.known);
   encode_numbers(writer, up.partial);
@@ -162,6 +162,7 @@ std::vector<std::byte> encode(const Up& up) {
 Result<Up> decode_up(std::span<const std::byte> bytes, int members) {
   net::Reader reader(bytes, "a message about what is ready");
   Up up;
+  up.heard = reader.u64();
   up.waiting = reader.boolean();
   up.known = decode_numbers(reader);
   up.partial = decode_numbers(reader);
@@ -182,8 +183,7 @@ std::vector<std::byte> encode(const Down& down) {
   encode_numbers(writer, down.forgotten);
   writer.count(down.failures.size());
   for (const Failure& failure : down.failures) {
-    writer.count(failure.names.size());
-    for (const std::string& name : failure.names) writer.string(name);
+    writer.string(failure.key);
     writer.string(failure.message);
   }
   writer.boolean(down.tuning.has_value());

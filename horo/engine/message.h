@@ -37,6 +37,7 @@ struct Stalled {
 
 /// From a member to its parent.
 struct Up {
+  uint64_t heard = 0;             ///< Messages of the root that the sender had heard.
   bool waiting = false;           ///< A thread of somebody below sleeps until something is done.
   std::vector<uint32_t> known;    ///< Units that all below have handed in, by their number in the cache; rising.
   std::vector<uint32_t> partial;  ///< The same, where somebody has joined and gave nothing; rising.
@@ -64,7 +65,7 @@ struct Batch {
 };
 
 struct Failure {
-  std::vector<std::string> names;  ///< Of all tensors that fail.
+  std::string key;  ///< Of the unit that fails on whoever has handed it in.
   std::string message;
   friend bool operator==(const Failure&, const Failure&) = default;
 };

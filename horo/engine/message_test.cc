@@ -34,7 +34,7 @@ Up example_up() {
 Down example_down() {
   Down down;
   down.forgotten = {5, 6};
-  down.failures = {{{"a", "b"}, "they differ"}};
+  down.failures = {{"a", "they differ"}};
   down.tuning = Tuning{.threshold = 5 << 20,
                        .window = std::chrono::microseconds(250),
                        .ways = {.allreduce = {.one_level = true, .algorithm = 2}, .allgather = {.algorithm = 1}}};

@@ -12,7 +12,8 @@ Negotiation::Negotiation(Tree tree, NegotiationOptions options)
       options_(std::move(options)),
       merge_(tree_, cache_),
       coordinator_(options_.coordinator, cache_),
-      child_waits_(tree_.children.size(), false) {
+      child_waits_(tree_.children.size(), false),
+      child_heard_(tree_.children.size(), 0) {
   if (is_root() && options_.tuner) tuner_.emplace(*options_.tuner);
 }
 
@@ -29,9 +30,14 @@ void Negotiation::announce_in_full(const Unit& unit, Time now) {
   merge_.add(merge_.self(), {{{unit, {}}}, false}, now);
 }
 
-void Negotiation::join() {
-  merge_.join(tree_.self);
-  newly_joined_.push_back(tree_.self);
+void Negotiation::join() { joining_.push_back(tree_.self); }
+
+// What a member handed in before it joined counts, also when it must say it again: a join waits for that.
+void Negotiation::apply_joins() {
+  if (joining_.empty() || merge_.owed()) return;
+  for (int member : joining_) merge_.join(member);
+  newly_joined_.insert(newly_joined_.end(), joining_.begin(), joining_.end());
+  joining_.clear();
 }
 
 Status Negotiation::receive(int from, std::span<const std::byte> message, Time now) {
@@ -60,12 +66,22 @@ void Negotiation::on_up(size_t child, const Up& up, Time now) {
   if (notes_ready_) note_ready_of(child, up);
   for (uint32_t id : up.known) merge_.add_known(child, id, false, now);
   for (uint32_t id : up.partial) merge_.add_known(child, id, true, now);
-  for (const Arrived& arrived : up.arrived) merge_.add(child, arrived, now);
-  for (int member : up.joined) {
-    merge_.join(member);
-    newly_joined_.push_back(member);
+  for (const Arrived& arrived : up.arrived) {
+    if (!outdated(arrived, up)) merge_.add(child, arrived, now);
   }
+  joining_.insert(joining_.end(), up.joined.begin(), up.joined.end());
   for (const Stalled& stalled : up.stalled) merge_.note_stalled(child, stalled);
+  if (up.heard == child_heard_[child]) return;
+  child_heard_[child] = up.heard;
+  const uint64_t by_all = *std::min_element(child_heard_.begin(), child_heard_.end());
+  merge_.all_heard(by_all);
+  std::erase_if(failed_at_, [&](const auto& failed) { return failed.second <= by_all; });
+}
+
+bool Negotiation::outdated(const Arrived& arrived, const Up& up) const {
+  if (failed_at_.empty()) return false;
+  auto failed = failed_at_.find(arrived.variants.front().unit.key());
+  return failed != failed_at_.end() && up.heard < failed->second;
 }
 
 void Negotiation::note_ready_of(size_t child, const Up& up) {
@@ -88,22 +104,22 @@ void Negotiation::send_down(const Down& down) {
 // Children first: they need not wait for what this rank does.
 void Negotiation::on_down(Down down, Time now) {
   send_down(down);
+  ++heard_;
   std::vector<Unit> again;  // Announced by a number that the root has not heard and forgets.
   for (uint32_t id : down.forgotten) {
     if (auto found = announced_.find(id); found != announced_.end()) {
       again.push_back(std::move(found->second));
       announced_.erase(found);
     }
-    merge_.forget(id);
+    merge_.forget(id, heard_);
     cache_.forget(id);
   }
   for (Failure& failure : down.failures) {
-    for (const std::string& name : failure.names) {
-      merge_.drop(name);
-      announced_.erase(cache_.id_of(name));
-      std::erase_if(again, [&](const Unit& unit) { return unit.key() == name; });
-    }
-    outputs_.emplace_back(output::Fail{std::move(failure.names), std::move(failure.message)});
+    merge_.drop(failure.key);
+    if (!tree_.children.empty()) failed_at_[failure.key] = heard_;
+    announced_.erase(cache_.id_of(failure.key));
+    std::erase_if(again, [&](const Unit& unit) { return unit.key() == failure.key; });
+    outputs_.emplace_back(output::Fail{std::move(failure.key), std::move(failure.message)});
   }
   if (down.tuning) outputs_.emplace_back(output::Tune{*down.tuning});
   for (Batch& batch : down.batches) {
@@ -130,6 +146,7 @@ bool Negotiation::anybody_waits() const {
 }
 
 std::vector<Output> Negotiation::step(Time now) {
+  apply_joins();
   const bool due = stalls_due(now);
   if (is_root()) {
     lead(now, due);
@@ -137,6 +154,7 @@ std::vector<Output> Negotiation::step(Time now) {
     Up up;
     gather(up);
     if (due) report_stalls(up, now);
+    up.heard = heard_;
     up.waiting = anybody_waits();
     if (!up.empty() || (up.waiting && !told_waiting_)) {
       told_waiting_ = up.waiting;
@@ -144,6 +162,7 @@ std::vector<Output> Negotiation::step(Time now) {
     }
   }
   if (due) stall_check_ = next_stall_check();
+  for (const Output& output : outputs_) counters_.sent += std::holds_alternative<output::Send>(output) ? 1 : 0;
   return std::exchange(outputs_, {});
 }
 

@@ -46,7 +46,7 @@ struct Run {
   std::vector<Unit> units;
 };
 struct Fail {
-  std::vector<std::string> names;
+  std::string key;
   std::string message;
 };
 /// What the batches that follow are run with.
@@ -111,6 +111,7 @@ class Negotiation {
   struct Counters {
     uint64_t known = 0;    ///< Units handed in here whose number was enough.
     uint64_t in_full = 0;  ///< Others.
+    uint64_t sent = 0;     ///< Messages to neighbours.
   };
   const Counters& counters() const { return counters_; }
   Coordinator& coordinator() { return coordinator_; }
@@ -119,6 +120,10 @@ class Negotiation {
   void on_up(size_t child, const Up& up, Time now);
   void on_down(Down down, Time now);
   void announce_in_full(const Unit& unit, Time now);
+  /// Whether a child below, when it said so, had not heard yet that this unit has failed. It was asked to say again in
+  /// full what it had said by a number, but another had passed its word on in full already: nobody waits for it.
+  bool outdated(const Arrived& arrived, const Up& up) const;
+  void apply_joins();
   void note_ready_of(size_t child, const Up& up);
   void gather(Up& up);
   void lead(Time now, bool stalls);
@@ -145,7 +150,11 @@ class Negotiation {
   bool notes_ready_ = false;
   std::optional<Time> stall_check_;  ///< Never later than the first unit that is incomplete now can stall.
   std::vector<bool> child_waits_;
-  std::vector<int> newly_joined_;
+  uint64_t heard_ = 0;                                   ///< Messages of the root; the same numbers everywhere.
+  std::vector<uint64_t> child_heard_;                    ///< How many of them the children have.
+  std::unordered_map<std::string, uint64_t> failed_at_;  ///< Units, until all children have heard of their failure.
+  std::vector<int> joining_;                             ///< Have said so; taken as joined in the next step that may.
+  std::vector<int> newly_joined_;                        ///< To be passed on.
   std::optional<int> last_joined_;
   /// Units of this rank that were announced by number and not answered yet.
   std::unordered_map<uint32_t, Unit> announced_;

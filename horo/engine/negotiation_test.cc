@@ -1,165 +1,19 @@
-// Many members under a seeded scheduler: any order, any delay between messages that stay in order per pair.
+// One member's side of agreeing, among members that a seeded scheduler lets act and speak in any order.
 #include "horo/engine/negotiation.h"
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <map>
-#include <random>
 #include <set>
+#include <sstream>
 
 #include "horo/base/text.h"
+#include "horo/engine/world_testing.h"
 
 namespace horo::engine {
 namespace {
 
 using std::chrono::milliseconds;
-
-struct Plan {
-  int members = 2;
-  std::vector<int> host_of;
-  size_t capacity = 1024;
-  uint64_t threshold = 128 << 20;
-  Duration stall_abort = Duration::zero();
-  std::optional<TunerOptions> tuner = {};
-};
-
-/// Delivers messages and lets members act in an order that a seed decides.
-class World {
- public:
-  World(const Plan& plan, uint64_t seed) : random_(seed) {
-    const collective::Shape shape(plan.host_of);
-    NegotiationOptions options;
-    options.coordinator.cache_capacity = plan.capacity;
-    options.coordinator.fusion.threshold = plan.threshold;
-    options.stall_abort = plan.stall_abort;
-    options.tuner = plan.tuner;
-    for (int member = 0; member < plan.members; ++member) options.coordinator.ranks.push_back(100 + member);
-    for (int member = 0; member < plan.members; ++member) {
-      members_.push_back(std::make_unique<Negotiation>(Tree::of(shape, member), options));
-    }
-    logs_.resize(members_.size());
-  }
-
-  Negotiation& at(int member) { return *members_[static_cast<size_t>(member)]; }
-  Time now() const { return now_; }
-  size_t random(size_t below) { return std::uniform_int_distribution<size_t>(0, below - 1)(random_); }
-  uint64_t messages() const { return messages_; }
-
-  void step(int member) {
-    for (Output& output : at(member).step(now_)) {
-      if (auto* send = std::get_if<output::Send>(&output)) {
-        ++messages_;
-        wires_[{member, send->to}].push_back(std::move(send->message));
-      } else {
-        take(member, output);
-      }
-    }
-  }
-
-  /// One message, of a random pair; false when none is under way.
-  bool deliver() {
-    std::erase_if(wires_, [](const auto& wire) { return wire.second.empty(); });
-    if (wires_.empty()) return false;
-    auto wire = std::next(wires_.begin(), static_cast<long>(random(wires_.size())));
-    const auto [from, to] = wire->first;
-    const Status status = at(to).receive(from, wire->second.front(), now_);
-    EXPECT_TRUE(status.ok()) << status;
-    wire->second.pop_front();
-    if (random(2) == 0) step(to);
-    return true;
-  }
-
-  /// Until nothing moves any more; time passes only when everything else is done.
-  void settle() {
-    for (int quiet = 0; quiet < 3;) {
-      while (deliver()) quiet = 0;
-      for (int member = 0; member < static_cast<int>(members_.size()); ++member) step(member);
-      bool moving = false;
-      for (const auto& [pair, wire] : wires_) moving |= !wire.empty();
-      if (!moving) {
-        now_ += milliseconds(2);
-        ++quiet;
-      }
-    }
-  }
-  void pass(Duration time) { now_ += time; }
-
-  struct Log {
-    std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+', and new settings between them.
-    size_t tunings = 0;
-    size_t measured = 0;
-    std::map<std::string, std::string> failures;
-    std::vector<int> joins;
-    std::vector<output::Stall> stalls;
-    std::optional<std::string> abort;
-  };
-  const Log& log(int member) const { return logs_[static_cast<size_t>(member)]; }
-  std::function<void(int, const std::string&)> on_done = [](int, const std::string&) {};
-
- private:
-  void take(int member, const Output& output) {
-    Log& log = logs_[static_cast<size_t>(member)];
-    if (const auto* run = std::get_if<output::Run>(&output)) {
-      std::string keys;
-      for (const Unit& unit : run->units) {
-        keys += (keys.empty() ? "" : "+") + unit.key();
-        on_done(member, unit.key());
-      }
-      log.runs.push_back(keys);
-    } else if (const auto* fail = std::get_if<output::Fail>(&output)) {
-      for (const std::string& name : fail->names) {
-        log.failures[name] = fail->message;
-        on_done(member, name);
-      }
-    } else if (const auto* tune = std::get_if<output::Tune>(&output)) {
-      log.runs.push_back(tuning_text(tune->tuning));
-      ++log.tunings;
-    } else if (const auto* tuned = std::get_if<output::Tuned>(&output)) {
-      log.measured += tuned->measured.size();
-    } else if (const auto* joined = std::get_if<output::Joined>(&output)) {
-      log.joins.push_back(joined->last);
-    } else if (const auto* stall = std::get_if<output::Stall>(&output)) {
-      log.stalls.push_back(*stall);
-    } else if (const auto* abort = std::get_if<output::Abort>(&output)) {
-      log.abort = abort->message;
-    }
-  }
-
-  std::mt19937_64 random_;
-  Time now_ = Time() + std::chrono::hours(1);
-  std::vector<std::unique_ptr<Negotiation>> members_;
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> wires_;
-  std::vector<Log> logs_;
-  uint64_t messages_ = 0;
-};
-
-Unit one(std::string name, Kind kind = Kind::kAllreduce, std::vector<int64_t> shape = {4}) {
-  Tensor tensor;
-  tensor.name = std::move(name);
-  tensor.kind = kind;
-  tensor.dtype = DType::kF32;
-  tensor.shape = std::move(shape);
-  return {{tensor}};
-}
-
-Plan plan_for(std::mt19937_64& random, int members) {
-  Plan plan;
-  plan.members = members;
-  const int hosts = std::uniform_int_distribution<int>(1, members)(random);
-  for (int member = 0; member < members; ++member) {
-    plan.host_of.push_back(std::uniform_int_distribution<int>(0, hosts - 1)(random));
-  }
-  constexpr size_t kCapacities[] = {0, 1, 3, 1024};
-  plan.capacity = kCapacities[random() % 4];
-  plan.threshold = random() % 2 == 0 ? 0 : 64;
-  return plan;
-}
-
-uint64_t base_seed() {
-  const char* text = std::getenv("TEST_SEED");  // NOLINT(concurrency-mt-unsafe)
-  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
-}
 
 /// What every member should hand in during a step, in an order of its own; some differ on purpose.
 struct Script {

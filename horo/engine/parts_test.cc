@@ -54,6 +54,36 @@ TEST(Unit, WhatIsImpossibleIsRefusedBeforeAnybodyHearsOfIt) {
   EXPECT_EQ(validate({{tensor_of("a"), tensor_of("b", Kind::kBroadcast)}}, 4).code(), Code::kInvalidArgument);
 }
 
+TEST(Unit, SizesBeyondAnIntAreExactEverywhere) {
+  constexpr int64_t kRows = (int64_t{1} << 31) + 17;
+  Unit unit{{tensor_of("large", Kind::kAllreduce, {kRows, 5}), tensor_of("larger", Kind::kAllreduce, {kRows * 3, 7})}};
+  EXPECT_EQ(unit.tensors[0].count(), static_cast<uint64_t>(kRows) * 5);
+  EXPECT_EQ(unit.bytes(), static_cast<uint64_t>(kRows) * (5 + 21) * 4);
+  net::Writer writer(1 << 20);
+  encode(writer, unit);
+  const std::vector<std::byte> bytes = writer.take();
+  net::Reader reader(bytes, "a unit");
+  EXPECT_EQ(decode_unit(reader), unit);
+  EXPECT_TRUE(reader.finish().ok());
+  const std::vector<uint64_t> rows = shares(static_cast<uint64_t>(kRows), 7);
+  EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), uint64_t{0}), static_cast<uint64_t>(kRows));
+  EXPECT_EQ(rows.front(), static_cast<uint64_t>(kRows) / 7 + 1);
+  const std::vector<Range> parts = parts_in({unit.tensors[0].count(), unit.tensors[1].count()},
+                                            {unit.tensors[0].count() - 3, unit.tensors[0].count() + (1ull << 33)});
+  EXPECT_EQ(parts[0].count(), 3u);
+  EXPECT_EQ(parts[1].begin, 3u);
+  EXPECT_EQ(parts[1].count(), 1ull << 33);
+  const Unit small{{tensor_of("small")}};
+  EXPECT_EQ(plan_fusion({&unit, &small, &small}, {.threshold = 1 << 20}).size(), 2u) << "the large one is run alone";
+}
+
+TEST(Unit, AGroupInAnotherOrderHasTheSameKey) {
+  const Unit group{{tensor_of("a"), tensor_of("b"), tensor_of("c")}};
+  const Unit turned{{tensor_of("c"), tensor_of("a"), tensor_of("b")}};
+  EXPECT_EQ(group.key(), turned.key());
+  EXPECT_FALSE(agree(group, turned));
+}
+
 TEST(Unit, EveryTermThatDiffersIsNamed) {
   const Unit unit{{tensor_of("t")}};
   const auto what = [&](auto change) {
@@ -98,10 +128,12 @@ TEST(Queue, ANameIsInUseUntilItIsAnswered) {
   EXPECT_EQ(queue.push(handle_of({"d", "d"})).code(), Code::kInvalidArgument);
   EXPECT_EQ(queue.take_new().size(), 2u);
   EXPECT_TRUE(queue.take_new().empty());
+  EXPECT_EQ(queue.take("b"), nullptr) << "a tensor of a group is no unit";
   EXPECT_NE(queue.take("a"), nullptr);
   EXPECT_EQ(queue.take("b"), nullptr) << "answered with the rest of its group";
   EXPECT_TRUE(queue.push(handle_of({"b"})).ok());
-  EXPECT_EQ(queue.take_all_of({"b", "c", "nothing"}).size(), 2u);
+  EXPECT_NE(queue.take("b"), nullptr);
+  EXPECT_NE(queue.take("c"), nullptr);
   EXPECT_EQ(queue.size(), 0u);
   ASSERT_TRUE(queue.push(handle_of({"e", "f"})).ok());
   EXPECT_EQ(queue.close(Status(Code::kStopped, "over")).size(), 1u);

@@ -63,12 +63,13 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   }
   tell_ready(now);
   announce_new(now);
-  {
-    std::lock_guard lock(mutex_);
-    if (std::exchange(join_asked_, false)) negotiation_.join();
-  }
+  if (join_asked_.load(std::memory_order_relaxed) && join_asked_.exchange(false)) negotiation_.join();
   negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
   std::vector<Output> outputs = negotiation_.step(now);
+  {
+    std::lock_guard lock(mutex_);
+    counters_ = negotiation_.counters();
+  }
   const auto is_batch = [](const Output& output) { return std::holds_alternative<output::Run>(output); };
   if (std::any_of(outputs.begin(), outputs.end(), is_batch)) observation_.cycle();
   for (Output& output : outputs) act(output, now, here, may_spin);
@@ -111,7 +112,7 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
   } else if (auto* batch = std::get_if<output::Run>(&output)) {
     run_batch(*batch, now, here, may_spin);
   } else if (auto* fail = std::get_if<output::Fail>(&output)) {
-    run({{}, queue_.take_all_of(fail->names), Status(Code::kMismatch, fail->message), 0, 0, {}}, here, may_spin);
+    run({{}, {queue_.take(fail->key)}, Status(Code::kMismatch, fail->message), 0, 0, {}}, here, may_spin);
   } else if (auto* tune = std::get_if<output::Tune>(&output)) {
     ways_ = tune->tuning.ways;
     std::lock_guard lock(mutex_);
@@ -191,6 +192,11 @@ void ProcessSet::note_tuned(const output::Tuned& tuned) {
 Tuning ProcessSet::tuning() const {
   std::lock_guard lock(mutex_);
   return tuning_;
+}
+
+Negotiation::Counters ProcessSet::counters() const {
+  std::lock_guard lock(mutex_);
+  return counters_;
 }
 
 }  // namespace horo::engine

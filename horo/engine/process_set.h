@@ -49,6 +49,7 @@ class ProcessSet {
   void close(const Status& why);
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
+  Negotiation::Counters counters() const;
   /// What batches are run with now.
   Tuning tuning() const;
   /// Where what autotune measures is written. Before the first drive().
@@ -74,6 +75,7 @@ class ProcessSet {
   Executor executor_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
+  std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
 
   // The driver's.
   Negotiation negotiation_;
@@ -86,7 +88,7 @@ class ProcessSet {
 
   mutable std::mutex mutex_;
   Handle joining_;
-  bool join_asked_ = false;
+  Negotiation::Counters counters_;
   Tuning tuning_;
 };
 

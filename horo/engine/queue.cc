@@ -35,18 +35,10 @@ void Queue::forget(const Handle& submission) {
 Handle Queue::take(const std::string& key) {
   std::lock_guard lock(mutex_);
   auto found = by_name_.find(key);
-  if (found == by_name_.end()) return nullptr;
+  if (found == by_name_.end() || found->second->unit().key() != key) return nullptr;
   Handle submission = found->second;
   forget(submission);
   return submission;
-}
-
-std::vector<Handle> Queue::take_all_of(const std::vector<std::string>& names) {
-  std::vector<Handle> all;
-  for (const std::string& name : names) {
-    if (Handle submission = take(name)) all.push_back(std::move(submission));
-  }
-  return all;
 }
 
 std::vector<Handle> Queue::close(const Status& why) {

@@ -21,8 +21,6 @@ class Queue {
   std::vector<Handle> take_new();
   /// The submission that a unit is, now answered; null if this rank has not handed it in.
   Handle take(const std::string& key);
-  /// Those that any of the tensors belong to, now answered.
-  std::vector<Handle> take_all_of(const std::vector<std::string>& names);
   /// Everything, and nothing is taken any more.
   std::vector<Handle> close(const Status& why);
   /// OK while anything is taken.

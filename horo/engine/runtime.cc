@@ -153,6 +153,16 @@ Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
 }
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
+  HORO_ASSIGN(Handle submission, hand_in(set, std::move(calls), std::move(callback)));
+  engine_->bell().ring();
+  return submission;
+}
+
+Result<Handle> Runtime::submit_and_drive(int set, std::vector<Call> calls) {
+  return hand_in(set, std::move(calls), {});
+}
+
+Result<Handle> Runtime::hand_in(int set, std::vector<Call> calls, Submission::Callback callback) {
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   for (Call& call : calls) {
     if (call.tensor.kind != Kind::kBroadcast) continue;
@@ -168,7 +178,6 @@ Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Cal
   HORO_TRY(check_calls(calls, where->size(), where->member()));
   auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback));
   HORO_TRY(where->submit(submission));
-  engine_->bell().ring();
   return submission;
 }
 
@@ -337,6 +346,12 @@ Result<std::vector<int>> Runtime::set_ranks(int set) const {
   auto found = sets_.find(set);
   if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
   return found->second.ranks;
+}
+
+Negotiation::Counters Runtime::counters(int set) const {
+  std::lock_guard lock(mutex_);
+  auto found = sets_.find(set);
+  return found == sets_.end() || !found->second.set ? Negotiation::Counters{} : found->second.set->counters();
 }
 
 Tuning Runtime::tuning() const {

@@ -56,6 +56,9 @@ class Runtime {
   /// wrong with the calls: an unknown set, one that this rank is not in, a name that is in use, impossible arguments.
   /// The root of a broadcast is a rank of the job.
   Result<Handle> submit(int set, std::vector<Call> calls, Submission::Callback callback = {});
+  /// The same for a thread that calls wait() next, and must: no thread is woken for it, which would take the batch from
+  /// the one that waits, and run it asleep.
+  Result<Handle> submit_and_drive(int set, std::vector<Call> calls);
   /// This rank has no more data. Answered, with the last rank that joined, when all ranks have.
   Result<Handle> join(int set = 0);
   /// Waits for a submission of `set`; kTimeout if it is not done by then (it goes on).
@@ -66,6 +69,8 @@ class Runtime {
   Status remove_set(int set);
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
+  /// What was said to other ranks about `set` so far; zeros where this rank is not in it.
+  Negotiation::Counters counters(int set) const;
 
   /// What batches of the set of all ranks are run with now. The only set that is tuned.
   Tuning tuning() const;
@@ -97,6 +102,8 @@ class Runtime {
   Status open(RuntimeOptions& options);
   Status open_set(int number, const std::vector<int>& ranks);
   Result<std::shared_ptr<ProcessSet>> find(int set) const;
+  /// Without a ring.
+  Result<Handle> hand_in(int set, std::vector<Call> calls, Submission::Callback callback);
   Status check_ranks(const std::vector<int>& ranks) const;
   void begin_set(const Unit& unit, const Handle& handle);
   void end_set(const Unit& unit, const Handle& handle);

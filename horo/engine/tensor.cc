@@ -27,6 +27,14 @@ uint64_t Tensor::count() const {
   return count;
 }
 
+const std::string& Unit::key() const {
+  const Tensor* least = &tensors.front();
+  for (const Tensor& tensor : tensors) {
+    if (tensor.name < least->name) least = &tensor;
+  }
+  return least->name;
+}
+
 uint64_t Unit::bytes() const {
   uint64_t bytes = 0;
   for (const Tensor& tensor : tensors) bytes += tensor.bytes();

@@ -68,11 +68,13 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
-/// Tensors that were handed in together and become ready together; most units have one. Known by the name of the first.
+/// Tensors that were handed in together and become ready together; most units have one.
 struct Unit {
   std::vector<Tensor> tensors;
 
-  const std::string& key() const { return tensors.front().name; }
+  /// What it is known by: the least of its names, so that ranks that hand in a group in different orders meet, and are
+  /// told so, instead of waiting for each other.
+  const std::string& key() const;
   Kind kind() const { return tensors.front().kind; }
   uint64_t bytes() const;
   friend bool operator==(const Unit&, const Unit&) = default;
