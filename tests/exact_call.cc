@@ -107,14 +107,19 @@ uint64_t ExactCall::input_count(int member) const {
   }
 }
 
-// Exact in every type: sums stay below 128, products are powers of two, averages come out even.
+// Exact in every type: sums stay below 128, products are powers of two. Averages are 1, 2 or 4, all from one member:
+// the factor 1/7, rounded, makes other whole numbers inexact.
 int ExactCall::input_value(int member, uint64_t index) const {
   const uint64_t mixed = (static_cast<uint64_t>(member) * 7 + index * 31 + of_.salt) * 0x9E3779B97F4A7C15ull >> 40;
   const int bits = of_.dtype == DType::kBool ? 2 : 0;
   if (!operation_.reduces()) return static_cast<int>(mixed % static_cast<uint64_t>(bits != 0 ? bits : 120));
   if (bits != 0) return static_cast<int>(mixed % 2);
   if (of_.op == ReduceOp::kProduct) return static_cast<int>(1 + mixed % 2);
-  if (of_.op == ReduceOp::kAverage) return static_cast<int>(mixed % 2) * members_;
+  if (of_.op == ReduceOp::kAverage) {
+    const uint64_t common = (index * 31 + of_.salt) * 0x9E3779B97F4A7C15ull >> 40;
+    const bool gives = common % static_cast<uint64_t>(members_) == static_cast<uint64_t>(member);
+    return gives ? members_ << (common >> 16) % 3 : 0;
+  }
   return static_cast<int>(mixed % 14);
 }
 
