@@ -151,6 +151,7 @@ TEST(EngineLife, SetsComeAndGoWhileOthersAreBusy) {
 }
 
 TEST(EngineLife, AnIdleEngineSendsNothingAndWakesNobody) {
+  if (sanitized()) GTEST_SKIP() << "the sanitizers have threads that wake up";
   for (const char* transport : {"shm", "tcp"}) {
     SCOPED_TRACE(transport);
     Hold hold;
@@ -207,7 +208,7 @@ TEST(EngineLife, NothingGrowsWithTheNumberOfOperations) {
     const auto grown = static_cast<int64_t>(heap_bytes()) - static_cast<int64_t>(heap);
     tell(text(grown, " bytes of heap more\n"));
     REQUIRE(grown < 300'000);  // The cache was not full after a quarter; a leak of 16 bytes per operation would show.
-    REQUIRE(mappings() <= maps && open_descriptors() == descriptors);
+    REQUIRE((mappings() <= maps || sanitized()) && open_descriptors() == descriptors);
     return leave_together(runtime);
   });
   ASSERT_TRUE(job);
@@ -218,11 +219,13 @@ TEST(EngineLife, NothingGrowsWithTheNumberOfOperations) {
 TEST(EngineLife, AStallEndsInAnErrorOfAllRanksWhereThatIsAskedFor) {
   for (const char* transport : {"shm", "tcp"}) {
     SCOPED_TRACE(transport);
+    Hold hold;  // Who left at once could be missed by those who have not heard yet.
     auto job = start({.ranks = 3,
                       .environment = {{"HORO_TRANSPORT", transport},
                                       {"HORO_STALL_WARNING", "100ms"},
                                       {"HORO_STALL_ABORT", "400ms"}}},
-                     [](Runtime& runtime) {
+                     [&](Runtime& runtime) {
+                       hold.take_part();
                        std::vector<float> values(4, 1.0F);
                        const Status status = allreduce(runtime, runtime.rank() == 2 ? "other" : "late", values);
                        const bool late = status.message().find("'late'") != std::string::npos &&
@@ -230,9 +233,12 @@ TEST(EngineLife, AStallEndsInAnErrorOfAllRanksWhereThatIsAskedFor) {
                        const bool other = status.message().find("'other'") != std::string::npos;
                        REQUIRE(status.code() == Code::kTimeout && (late || other));
                        REQUIRE(status.message().find("HORO_STALL_ABORT") != std::string::npos);
-                       return 0;
+                       tell("given up\n");
+                       return hold.wait(Deadline::after_seconds(30)) ? 0 : 8;
                      });
     ASSERT_TRUE(job);
+    for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(job->next_line(rank, Deadline::after_seconds(20)).ok()) << rank;
+    hold.let_go();
     expect_zero(*job);
   }
 }

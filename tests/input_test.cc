@@ -20,7 +20,7 @@
 #include "horo/rendezvous/memory_store.h"
 
 /// Asked by LeakSanitizer at the end of a process: a forked child has what threads of its parent hold, not the threads.
-extern "C" int __lsan_is_turned_off();
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off();
 static bool is_forked = false;
 int __lsan_is_turned_off() { return is_forked; }
 

@@ -21,7 +21,7 @@
 #include "horo/rendezvous/knobs.h"
 
 /// Asked by ThreadSanitizer at the start: ranks are forked, and start threads.
-extern "C" const char* __tsan_default_options();
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
 const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace horo::test {
