@@ -50,9 +50,9 @@ release: setup-build  ## Build what is measured and shipped (build/release)
 # tells compilers apart by name.
 .venv/.installed: $(WHEEL_FILES) | setup-python
 	@CC="$${CC:-cc}" CXX="$${CXX:-c++}" .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --no-build-isolation --no-deps --force-reinstall -C cmake.build-type=RelWithDebInfo \
-	  -C "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" -C cmake.define.HORO_WERROR=ON \
-	  -C build-dir=build/wheel .
+	  --no-build-isolation --no-deps --force-reinstall --config-settings cmake.build-type=RelWithDebInfo \
+	  --config-settings "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" \
+	  --config-settings cmake.define.HORO_WERROR=ON --config-settings build-dir=build/wheel .
 	@touch $@
 
 test-python: .venv/.installed  ## Check the installed Python package
