@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "tests/job.h"
-#include "tests/workload.h"
 #include "tests/launcher/launched.h"
 #include "tests/process.h"
+#include "tests/workload.h"
 
 #include "horo/base/text.h"
 #include "horo/engine/runtime.h"

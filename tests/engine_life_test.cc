@@ -167,7 +167,6 @@ TEST(EngineLife, AnIdleEngineSendsNothingAndWakesNobody) {
                        REQUIRE(leave_together(runtime) == 0);
                        tell("ready\n");
                        REQUIRE(hold.wait(Deadline::after_seconds(30)));
-                       tell(text(runtime.counters(0).sent, " ", runtime.counters(1).sent, "\n"));
                        return 0;
                      },
                      {{0, 2}});

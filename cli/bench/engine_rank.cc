@@ -178,10 +178,11 @@ class EngineRank {
 
   /// Nobody calls anything; this thread sleeps, and only what the library's own threads do is counted.
   json idle() {
-    constexpr std::chrono::milliseconds kUntilQuiet(300);
+    constexpr std::chrono::milliseconds kUntilQuiet(2300);  // The pool of buffers returns its pages after a second.
     runtime_.barrier("idle");
     be_away(kUntilQuiet);
-    const uint64_t messages = native().counters(0).sent, switches = switches_of_other_threads();
+    const engine::Counter& sent = native().metrics().find(0)->messages_sent;
+    const uint64_t messages = sent.get(), switches = switches_of_other_threads();
     const double cpu = cpu_seconds();
     const Time begin = Clock::now();
     be_away(std::chrono::duration<double>(options_.idle_seconds));
@@ -189,7 +190,7 @@ class EngineRank {
     const double seconds = microseconds_since(begin) * 1e-6;
     return {{"seconds", seconds},
             {"cpu_seconds", used},
-            {"messages", native().counters(0).sent - messages},
+            {"messages", sent.get() - messages},
             {"wake_ups", switches_of_other_threads() - switches}};
   }
 

@@ -162,7 +162,6 @@ std::vector<Output> Negotiation::step(Time now) {
     }
   }
   if (due) stall_check_ = next_stall_check();
-  for (const Output& output : outputs_) counters_.sent += std::holds_alternative<output::Send>(output) ? 1 : 0;
   return std::exchange(outputs_, {});
 }
 

@@ -111,7 +111,6 @@ class Negotiation {
   struct Counters {
     uint64_t known = 0;    ///< Units handed in here whose number was enough.
     uint64_t in_full = 0;  ///< Others.
-    uint64_t sent = 0;     ///< Messages to neighbours.
   };
   const Counters& counters() const { return counters_; }
   Coordinator& coordinator() { return coordinator_; }

@@ -66,10 +66,6 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   if (join_asked_.load(std::memory_order_relaxed) && join_asked_.exchange(false)) negotiation_.join();
   negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
   std::vector<Output> outputs = negotiation_.step(now);
-  {
-    std::lock_guard lock(mutex_);
-    counters_ = negotiation_.counters();
-  }
   const auto is_batch = [](const Output& output) { return std::holds_alternative<output::Run>(output); };
   if (std::any_of(outputs.begin(), outputs.end(), is_batch)) observation_.cycle();
   for (Output& output : outputs) act(output, now, here, may_spin);
@@ -192,11 +188,6 @@ void ProcessSet::note_tuned(const output::Tuned& tuned) {
 Tuning ProcessSet::tuning() const {
   std::lock_guard lock(mutex_);
   return tuning_;
-}
-
-Negotiation::Counters ProcessSet::counters() const {
-  std::lock_guard lock(mutex_);
-  return counters_;
 }
 
 }  // namespace horo::engine

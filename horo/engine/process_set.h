@@ -49,7 +49,6 @@ class ProcessSet {
   void close(const Status& why);
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
-  Negotiation::Counters counters() const;
   /// What batches are run with now.
   Tuning tuning() const;
   /// Where what autotune measures is written. Before the first drive().
@@ -88,7 +87,6 @@ class ProcessSet {
 
   mutable std::mutex mutex_;
   Handle joining_;
-  Negotiation::Counters counters_;
   Tuning tuning_;
 };
 

@@ -58,7 +58,7 @@ class Runtime {
   Result<Handle> submit(int set, std::vector<Call> calls, Submission::Callback callback = {});
   /// The same for a thread that calls wait() next, and must: no thread is woken for it, which would take the batch from
   /// the one that waits, and run it asleep.
-  Result<Handle> submit_and_drive(int set, std::vector<Call> calls);
+  Result<Handle> submit_to_wait(int set, std::vector<Call> calls);
   /// This rank has no more data. Answered, with the last rank that joined, when all ranks have.
   Result<Handle> join(int set = 0);
   /// Waits for a submission of `set`; kTimeout if it is not done by then (it goes on).
@@ -69,8 +69,6 @@ class Runtime {
   Status remove_set(int set);
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
-  /// What was said to other ranks about `set` so far; zeros where this rank is not in it.
-  Negotiation::Counters counters(int set) const;
 
   /// What batches of the set of all ranks are run with now. The only set that is tuned.
   Tuning tuning() const;
@@ -114,6 +112,7 @@ class Runtime {
   /// Under the role; returns when to come again.
   Deadline drive(bool may_spin);
   void loop(const std::stop_token& stop);
+  uint64_t let_come(uint64_t known) const;
   std::unique_ptr<BufferPool> make_pool();
 
   NegotiationOptions negotiation_;
@@ -123,6 +122,7 @@ class Runtime {
   Metrics metrics_;                     ///< Used by the sets.
   Position position_;
   std::mutex role_;                         ///< Held by whoever drives the loop.
+  std::atomic<uint64_t> handed_in_{0};      ///< Submissions so far.
   std::atomic<bool> caller_drives_{false};  ///< Then the loop's own thread leaves it alone.
   mutable std::mutex mutex_;
   std::map<int, Known> sets_;
