@@ -6,6 +6,8 @@ SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 # The compiler cache lives in the tree, so that a CI that keeps .cache builds fast; NOHASHDIR lets the wheel's build
 # folder share objects with build/dev.
+# The compiler cache tells locales apart, and Python sets one where there is none.
+export LC_ALL ?= C.UTF-8
 export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
