@@ -8,8 +8,8 @@ except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
     raise ModuleNotFoundError(
-        "horo.torch needs PyTorch, which is not installed here; for machines without a GPU: "
-        "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        "horo.torch needs PyTorch, which is not installed here: pip install torch (on machines without a GPU a build "
+        "for CPUs is much smaller; pytorch.org tells where it is)",
         name="torch",
     ) from None
 
@@ -80,6 +80,7 @@ from horo.torch.mpi_ops import (
     stop_timeline,
     synchronize,
 )
+from horo.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum",
@@ -92,6 +93,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
