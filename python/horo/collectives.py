@@ -94,22 +94,26 @@ class Collectives:
         read: Callable[[_horo.Handle], Any] | None = None,
     ) -> Any:
         number = process_set.number()
-        if not grouped:
-            base = world.name(kind, name, number)
-            one = given[0]
-            tensors = [(base, one.dtype, one.shape, one.strides, one.input, one.output)]
-        else:
-            base = world.name(f"grouped_{kind}", name, number)
+        family = f"grouped_{kind}" if grouped else kind
+        base = world.name(family, name, number)
+        if grouped:
             tensors = [
                 (f"{base}_{index}of{len(given)}", one.dtype, one.shape, one.strides, one.input, one.output)
                 for index, one in enumerate(given, start=1)
             ]
-            if not tensors:
-                raise ValueError(f"grouped_{kind} of no tensors")
+        else:
+            one = given[0]
+            tensors = [(base, one.dtype, one.shape, one.strides, one.input, one.output)]
         if read is None:
             read = self._reader(given, grouped)
         wait = SLICE_SECONDS if self._wait else -1.0
-        native = world.runtime.submit(number, KINDS[kind], op, root, prescale, postscale, splits, tensors, given, wait)
+        try:
+            native = world.runtime.submit(
+                number, KINDS[kind], op, root, prescale, postscale, splits, tensors, given, wait
+            )
+        except ValueError:
+            world.take_back(base, family, number)
+            raise
         if not self._wait:
             return Handle(native, read)
         return read(native) if native.done() else Handle(native, read).wait()

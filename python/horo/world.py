@@ -97,6 +97,14 @@ class World:
             self._counters[key] = count + 1
         return f"{operation}.noname.{count}"
 
+    def take_back(self, name: str, operation: str, process_set: int) -> None:
+        """A name that name() gave was refused here, and no other rank hears of it: it is the next one's."""
+        key = (process_set, operation)
+        with self._lock:
+            count = self._counters.get(key, 0) - 1
+            if name == f"{operation}.noname.{count}":
+                self._counters[key] = count
+
     def forget_names(self, process_set: int) -> None:
         """When all ranks are at the same point, however many operations each has run until then."""
         with self._lock:

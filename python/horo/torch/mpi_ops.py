@@ -132,11 +132,13 @@ def sparse_allreduce_async(
     values = allgather_async(entries.values(), f"{base}.values", process_set)
 
     def wait() -> torch.Tensor:
-        where = indices.wait().t()
-        what = values.wait()
-        if members > 1:
-            what = what / members if what.dtype.is_floating_point or what.dtype.is_complex else what // members
-        return torch.sparse_coo_tensor(where, what, tensor.shape, check_invariants=False).coalesce()
+        where, what = indices.wait().t(), values.wait()
+        total = torch.sparse_coo_tensor(where, what, tensor.shape, check_invariants=False).coalesce()
+        if members == 1:
+            return total
+        exact = what.dtype.is_floating_point or what.dtype.is_complex
+        mean = torch.div(total.values(), members, rounding_mode=None if exact else "trunc")
+        return torch.sparse_coo_tensor(total.indices(), mean, tensor.shape, is_coalesced=True, check_invariants=False)
 
     return wait
 

@@ -26,7 +26,7 @@ def disagreements(hvd: ModuleType) -> dict[str, tuple[str, Callable[[bool], obje
         "prescale": ("prescale", lambda odd: hvd.allreduce(ones, name="x", prescale_factor=1.0 + odd)),
         "root": ("root ranks", lambda odd: hvd.broadcast_(ones.clone(), int(odd), name="x")),
         "columns": ("shapes", lambda odd: hvd.allgather(torch.ones(2, 3 + odd), name="x")),
-        "group": ("group", lambda odd: hvd.grouped_allreduce([ones] * (2 + odd), name="x")),
+        "group": ("shapes", lambda odd: hvd.grouped_allreduce([ones, ones[odd:]], name="x")),
         "scatter": ("reductions", lambda odd: hvd.reducescatter(ones, name="x", op=hvd.Sum if odd else hvd.Average)),
     }
 
@@ -76,8 +76,8 @@ def wrong_calls(hvd: ModuleType) -> list[tuple[str, Callable[[], object]]]:
         ("splits for", lambda: hvd.alltoall(ones, torch.tensor([0] * (hvd.size() + 1)))),
         ("one number of rows for each rank", lambda: hvd.alltoall(ones, torch.tensor([-1] * hvd.size()))),
         ("add up to more", lambda: hvd.alltoall(ones, torch.tensor([4] * hvd.size()))),
-        ("of no tensors", lambda: hvd.grouped_allreduce([])),
-        ("of no tensors", lambda: hvd.grouped_allgather([])),
+        ("one tensor at least", lambda: hvd.grouped_allreduce([])),
+        ("one tensor at least", lambda: hvd.grouped_allgather([])),
         ("clone", lambda: hvd.allreduce_(torch.ones(1).expand(3))),
         ("not known to horo", lambda: hvd.allreduce(ones, process_set=hvd.ProcessSet([0]))),
         ("invalid params", lambda: hvd.broadcast_parameters(iter([ones]), 0)),
