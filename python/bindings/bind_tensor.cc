@@ -78,7 +78,12 @@ void bind_tensor(nb::module_& module) {
           nb::arg("postscale"), nb::arg("shape"), nb::arg("input"), nb::arg("output"), nb::arg("splits"))
       .def_ro("dtype", &Tensor::dtype)
       .def(
-          "point_to", [](Tensor& self, uintptr_t address) { self.input = self.output = address; }, nb::arg("address"));
+          "point_to",
+          [](Tensor& self, uintptr_t input, uintptr_t output) {
+            self.input = input;
+            self.output = output;
+          },
+          nb::arg("input"), nb::arg("output"));
   module.attr("KINDS") = kinds();
   module.attr("DTYPES") = dtypes();
   module.attr("REDUCTIONS") = reductions();
