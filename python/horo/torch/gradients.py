@@ -264,7 +264,8 @@ class Gradients:
         native = slot.native
         if native is None or native.dtype != dtype_number(tensor, "allreduce"):
             native = slot.native = self.make_native(slot.name, tensor)
-        native.point_to(tensor.data_ptr())
+        address = tensor.data_ptr()
+        native.point_to(address, address)
         return native
 
     def make_native(self, name: str, tensor: torch.Tensor) -> _horo.Tensor:
