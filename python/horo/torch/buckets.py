@@ -27,7 +27,7 @@ class Bucket(Parcel):
 
     def __init__(self, slots: list[Slot], runtime: _horo.Runtime) -> None:
         super().__init__(slots)
-        self.native: _horo.Tensor | None = None
+        self.native: _horo.Reduction | None = None
         self.flat = self._allocate(runtime)
 
     def _allocate(self, runtime: _horo.Runtime) -> torch.Tensor:
