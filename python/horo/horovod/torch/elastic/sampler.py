@@ -1,0 +1,3 @@
+from horo.torch.elastic import ElasticSampler
+
+__all__ = ["ElasticSampler"]

@@ -1,0 +1,3 @@
+from horo.torch.elastic import TorchState
+
+__all__ = ["TorchState"]
