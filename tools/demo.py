@@ -131,11 +131,11 @@ def record_timeline(args: argparse.Namespace, folder: Path) -> Path:
 
 
 def write_report(outcomes: list[Outcome], speedup: float, path: Path) -> None:
-    rows = [
-        [plural(one.ranks), f"{one.last('accuracy'):.1%}", f"{one.last('loss'):.4f}"]
-        + [" + ".join(f"{rate:,.0f}" for rate in one.rates()), f"{one.share():.1%}"]
-        for one in outcomes
-    ]
+    rows = []
+    for one in outcomes:
+        rates = " + ".join(f"{rate:,.0f}" for rate in one.rates())
+        rows.append([plural(one.ranks), f"{one.last('accuracy'):.1%}", f"{one.last('loss'):.4f}", rates])
+        rows[-1].append(f"{one.share():.1%}")
     body = table(["", "accuracy", "loss", "images/s of each rank", "waiting for others"], rows)
     body += f"<p>Two ranks are {speedup:.2f} times as fast as one.</p>\n"
     body += chart("Loss", "seconds", [one.curve("loss") for one in outcomes])

@@ -8,7 +8,7 @@ _KEPT = tuple(name for name in functools.WRAPPER_ASSIGNMENTS if name != "__modul
 
 
 @functools.wraps(_optimizer.DistributedOptimizer, assigned=_KEPT)
-def DistributedOptimizer(*args, **kwargs):  # noqa: N802
+def DistributedOptimizer(*args, **kwargs):
     return _optimizer.make("horovod.torch.optimizer", *args, **kwargs)
 
 
