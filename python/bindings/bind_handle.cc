@@ -1,6 +1,9 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "bindings.h"
 
 namespace nb = nanobind;
@@ -23,7 +26,31 @@ nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> memory_of(const nb::object& self, s
 
 }  // namespace
 
+bool Batch::done() const {
+  return std::all_of(handles.begin(), handles.end(), [](const Handle& one) { return one.done(); });
+}
+
+bool Batch::wait_for(double seconds) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  std::exception_ptr failure;
+  for (Handle& one : handles) {
+    const std::chrono::duration<double> left = limit - std::chrono::steady_clock::now();
+    try {
+      if (!one.wait_for(std::max(0.0, left.count()))) return false;
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (!failure) failure = refused;
+  if (failure) std::rethrow_exception(failure);
+  return true;
+}
+
 void bind_handle(nb::module_& module) {
+  nb::class_<Batch>(module, "Batch", "Tensors that were handed in one by one, to be waited for together.")
+      .def("done", &Batch::done)
+      .def("wait", &Batch::wait_for, nb::arg("seconds"), nb::call_guard<nb::gil_scoped_release>(),
+           "False when not all are done by then; raises the first failure, after the end of all.");
   nb::class_<Handle>(module, "Handle", "Tensors that were handed in.")
       .def("done", &Handle::done)
       .def("wait", &Handle::wait_for, nb::arg("seconds"), nb::call_guard<nb::gil_scoped_release>(),

@@ -1,3 +1,4 @@
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -33,6 +34,32 @@ Handle submit(Runtime& self, const std::vector<const Tensor*>& tensors, int set)
   views.reserve(tensors.size());
   for (const Tensor* tensor : tensors) views.push_back(tensor->view());
   return self.submit(views, set);
+}
+
+/// What is refused after the first is an outcome of the batch: the tensors before it are under way.
+Batch submit_each(Runtime& self, const std::vector<const Tensor*>& tensors, int set) {
+  Batch batch;
+  batch.handles.reserve(tensors.size());
+  for (const Tensor* tensor : tensors) {
+    try {
+      batch.handles.push_back(self.submit({tensor->view()}, set));
+    } catch (const Error&) {
+      if (batch.handles.empty()) throw;
+      batch.refused = std::current_exception();
+      break;
+    }
+  }
+  return batch;
+}
+
+/// Bytes that own the memory.
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> allocate(Runtime& self, size_t bytes) {
+  auto memory = self.allocate<uint8_t>(bytes);
+  uint8_t* address = memory.get();
+  auto owner = std::make_unique<decltype(memory)>(std::move(memory));
+  nb::capsule capsule(owner.get(), [](void* one) noexcept { delete static_cast<decltype(owner.get())>(one); });
+  owner.release();
+  return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(address, {bytes}, capsule);
 }
 
 nb::dict times_of(const horo_times& times) {
@@ -93,6 +120,8 @@ void bind_runtime(nb::module_& module) {
       .def("set_metrics", &set_metrics, nb::arg("process_set"))
       .def("metrics_text", &Runtime::metrics_text)
       .def("submit", &submit, nb::arg("tensors"), nb::arg("process_set"))
+      .def("submit_each", &submit_each, nb::arg("tensors"), nb::arg("process_set"))
+      .def("allocate", &allocate, nb::arg("bytes"))
       .def("join", &Runtime::join, nb::arg("process_set"))
       .def("add_set", &Runtime::add_set, nb::arg("ranks"), Unlocked())
       .def("remove_set", &Runtime::remove_set, nb::arg("process_set"), Unlocked())

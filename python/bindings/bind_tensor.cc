@@ -75,7 +75,10 @@ void bind_tensor(nb::module_& module) {
                        std::move(splits)};
           },
           nb::arg("name"), nb::arg("kind"), nb::arg("dtype"), nb::arg("op"), nb::arg("root"), nb::arg("prescale"),
-          nb::arg("postscale"), nb::arg("shape"), nb::arg("input"), nb::arg("output"), nb::arg("splits"));
+          nb::arg("postscale"), nb::arg("shape"), nb::arg("input"), nb::arg("output"), nb::arg("splits"))
+      .def_ro("dtype", &Tensor::dtype)
+      .def(
+          "point_to", [](Tensor& self, uintptr_t address) { self.input = self.output = address; }, nb::arg("address"));
   module.attr("KINDS") = kinds();
   module.attr("DTYPES") = dtypes();
   module.attr("REDUCTIONS") = reductions();

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,16 @@ struct Tensor {
   std::vector<uint64_t> splits;
 
   horo_tensor view() const;
+};
+
+/// Tensors that were handed in one by one, to be waited for together.
+struct Batch {
+  std::vector<Handle> handles;
+  std::exception_ptr refused;  ///< Why the rest could not be handed in.
+
+  bool done() const;
+  /// False when not all of them are done by then. Throws the first failure, after the end of all.
+  bool wait_for(double seconds);
 };
 
 void bind_error(nanobind::module_& module);
