@@ -107,6 +107,19 @@ ensure_venv() {
   touch $stamp
 }
 
+# Without it the tests of the torch front end are left out, and `make demo` shows the C++ one.
+ensure_torch() {
+  local stamp=.venv/.torch
+  if [ -f $stamp ] && [ $stamp -nt python/requirements-torch.txt ]; then return 0; fi
+  say "installing PyTorch (about 200 MB) into .venv"
+  if .venv/bin/python -m pip install --quiet --disable-pip-version-check -r python/requirements-torch.txt; then
+    echo installed >$stamp
+  else
+    say "PyTorch is not to be had here; going on without it (rm $stamp to try again)"
+    echo absent >$stamp
+  fi
+}
+
 for group in "$@"; do
   case "$group" in
     build) install_packages "${build_packages[@]}" ;;
@@ -115,6 +128,7 @@ for group in "$@"; do
     python)
       install_packages "${python_packages[@]}"
       ensure_venv
+      ensure_torch
       ;;
     lint)
       install_packages "${lint_packages[@]}" "${python_packages[@]}"

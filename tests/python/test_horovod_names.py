@@ -31,6 +31,7 @@ def run(code: str, *flags: str, path: Path | None = None, **variables: str) -> s
     return subprocess.run(
         [sys.executable, *flags, "-c", textwrap.dedent(code)],
         env={**settings, **variables},
+        cwd="/",  # The source tree has a folder called horo.
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,
@@ -174,25 +175,24 @@ def test_names_are_there_however_python_is_started() -> None:
     code = "import horovod.runner; print('found')"
     for flags in ([], ["-E"], ["-I"], ["-s"], ["-O"], ["-X", "importtime"]):
         assert said(code, *flags) == "found", flags
-    spawned = """
+
+
+def test_spawned_children_find_the_names(tmp_path: Path) -> None:
+    program = """
         import multiprocessing, horovod
-        def version(queue): queue.put(__import__("horovod").__version__)
+        def tell(queue): queue.put(__import__("horovod").__version__)
         if __name__ == "__main__":
             context = multiprocessing.get_context("spawn")
             queue = context.Queue()
-            child = context.Process(target=version, args=(queue,))
+            child = context.Process(target=tell, args=(queue,))
             child.start()
             print(queue.get(timeout=30) == horovod.__version__)
             child.join()
     """
-    script = textwrap.dedent(spawned)
-    folder = Path(sysconfig.get_path("purelib"))
-    assert folder.is_dir()
-    code = f"import pathlib, runpy, tempfile\nsource = {script!r}\n"
-    code += "with tempfile.TemporaryDirectory() as folder:\n"
-    code += "    path = pathlib.Path(folder) / 'program.py'; path.write_text(source)\n"
-    code += "    runpy.run_path(str(path), run_name='__main__')\n"
-    assert said(code) == "True"
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(program))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_without_site_packages_there_is_neither() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horo import basics, observe, operations
+from horo import basics, collectives, observe
 
 
 class HorovodBasics:
@@ -32,12 +32,12 @@ class HorovodBasics:
     ccl_built = staticmethod(basics.ccl_built)
     cuda_built = staticmethod(basics.cuda_built)
     rocm_built = staticmethod(basics.rocm_built)
-    Average = operations.Average
-    Sum = operations.Sum
-    Adasum = operations.Adasum
-    Min = operations.Min
-    Max = operations.Max
-    Product = operations.Product
+    Average = collectives.Average
+    Sum = collectives.Sum
+    Adasum = collectives.Adasum
+    Min = collectives.Min
+    Max = collectives.Max
+    Product = collectives.Product
 
     def __init__(self, *extension: Any) -> None:
         pass
