@@ -50,8 +50,8 @@ class HoroBackend(DistributedBackend):
         **kwargs: Any,
     ) -> Distributed:
         """All processes begin with the parameters and the optimizer's state of the root."""
-        names = None if model is None else model.named_parameters()
-        wrapped = self.backend_module.DistributedOptimizer(optimizer, named_parameters=names)
+        # Without names: the optimizer may have parameters of other modules, too.
+        wrapped = self.backend_module.DistributedOptimizer(optimizer)
         if model is not None:
             self.backend_module.broadcast_parameters(model.state_dict(), root_rank=self.ROOT_RANK)
         self.backend_module.broadcast_optimizer_state(wrapped, root_rank=self.ROOT_RANK)
