@@ -15,7 +15,7 @@ TEST(ThreadsPerRank, CoresAreDividedAndNobodyGetsNone) {
 
 TEST(ShareCores, TheUsersChoiceStandsAndASingleRankNeedsNoWords) {
   RankTerms terms;
-  terms.environment = Environment({{"OMP_NUM_THREADS", "3"}});
+  terms.environment = Environment(Environment::Variables{{"OMP_NUM_THREADS", "3"}});
   terms.share_cores(2);
   EXPECT_EQ(terms.environment.find("OMP_NUM_THREADS"), "3");
   EXPECT_TRUE(terms.notes.empty());

@@ -78,7 +78,7 @@ def test_names_of_torch_are_those_of_horo_torch() -> None:
     for name in horo.torch.__all__:
         if name not in own:
             assert getattr(hvd, name) is getattr(horo.torch, name), name
-    assert hvd.elastic is elastic
+    assert hvd.elastic.run is elastic.run is horo.torch.elastic.run
     assert mpi_ops.allreduce_async_ is horo.torch.allreduce_async_
     assert mpi_ops.synchronize is horo.torch.synchronize
     assert mpi_ops.is_homogeneous is horo.torch.is_homogeneous
