@@ -26,6 +26,10 @@ struct Tensor {
 
 /// Tensors that were handed in one by one, to be waited for together.
 struct Batch {
+  Batch() = default;
+  Batch(Batch&&) = default;
+  Batch(const Batch&) = delete;
+
   std::vector<Handle> handles;
   std::exception_ptr refused;  ///< Why the rest could not be handed in.
 

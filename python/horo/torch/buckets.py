@@ -1,8 +1,8 @@
 """Gradients that live where they are reduced: in memory that the other ranks of the host can read.
 
 Parameters are put into buckets in the order in which their gradients come, the last ones first. A bucket is one flat
-tensor, reduced as one when all of its gradients are there; `.grad` of its parameters are views into it. The first bucket
-is small, so that the first bytes travel early.
+tensor, reduced as one when all of its gradients are there; `.grad` of its parameters are views into it. The first
+bucket is small, so that the first bytes travel early.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from horo.torch.mpi_ops import Adasum, allreduce_async_, synchronize
 class Deltas(Gradients):
     """Every rank steps by itself; the steps are combined, and done from where all ranks were."""
 
+    averages_losses = False
+
     def arrived(self, slot: Slot) -> None:
         if slot.left <= 0:
             raise too_many(slot)

@@ -29,6 +29,7 @@ _FLUSH_BYTES = 1 << 20
 # How long the end of a backward pass waits that left parameters without a gradient, which may be others on other ranks.
 _PATIENCE_SECONDS = 5.0
 
+
 def waits_in_backward() -> bool:
     return os.environ.get("HORO_WAIT_IN_BACKWARD", "1").strip().lower() not in ("0", "false", "no", "off")
 
@@ -56,12 +57,22 @@ class Slot:
         self.left = passes  # Backward passes until its gradient is complete.
         self.sent = False  # Since the last synchronize().
         self.late = False  # Its gradient did not come in the last step.
-        self.sparse = False
+        self.sparse = 0  # Dimensions of its gradient that are sparse.
         self.hook: Any = None
         self.parcel: Parcel | None = None  # None: travels alone.
         self.native: _horo.Tensor | None = None
         self.place: Any = None  # Of its gradient in the bucket's memory, as is the next.
         self.view: torch.Tensor | None = None
+
+    def zeros(self) -> torch.Tensor:
+        """A gradient of this parameter that changes nothing."""
+        if self.view is not None:
+            return self.view.zero_()
+        if self.sparse == 0:
+            return torch.zeros_like(self.param)
+        indices = torch.empty(self.sparse, 0, dtype=torch.int64)
+        values = self.param.new_empty(0, *self.param.shape[self.sparse :])
+        return torch.sparse_coo_tensor(indices, values, self.param.shape, check_invariants=False)
 
 
 def too_many(slot: Slot) -> AssertionError:
@@ -103,6 +114,8 @@ class Parcel:
 
 class Gradients:
     """The reductions of one optimizer's gradients."""
+
+    averages_losses = True  # Of closures.
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str], settings: Settings) -> None:
         self.optimizer = optimizer
@@ -148,6 +161,8 @@ class Gradients:
             self._runtime = runtime
             ranks = self.settings.process_set
             self._works = self._hooked and ranks.included() and ranks.size() > 1
+            self._under_way = []  # What belonged to another runtime has ended.
+            self.reset()
             self.joined()
         return self._works
 
@@ -203,7 +218,7 @@ class Gradients:
                 f"the gradient of parameter '{slot.name}' is sparse, which cannot be part of a group or a bucket; "
                 "use sparse_as_dense=True"
             )
-        slot.sparse = True
+        slot.sparse = gradient.sparse_dim()
         wait = sparse_allreduce_async(gradient, slot.name, self.settings.op, self.settings.process_set)
         self._under_way.append((wait, [(slot, None, None)]))
 
@@ -255,7 +270,11 @@ class Gradients:
     def make_native(self, name: str, tensor: torch.Tensor) -> _horo.Tensor:
         before, after = self.settings.scales()
         shape, address = list(tensor.shape), tensor.data_ptr()
-        kind, number, op = _horo.KINDS["allreduce"], dtype_number(tensor, "allreduce"), reduction(None, self.settings.op)
+        kind, number, op = (
+            _horo.KINDS["allreduce"],
+            dtype_number(tensor, "allreduce"),
+            reduction(None, self.settings.op),
+        )
         return _horo.Tensor(f"allreduce.{name}", kind, number, op, 0, before, after, shape, address, address, [])
 
     # ---- The end of a backward pass
@@ -309,11 +328,7 @@ class Gradients:
     def _fill(self, missing: Iterable[Slot]) -> None:
         for slot in missing:
             if slot.param.grad is None:
-                like = slot.param
-                if slot.sparse:
-                    slot.param.grad = torch.sparse_coo_tensor(size=like.shape, dtype=like.dtype, device=like.device)
-                else:
-                    slot.param.grad = slot.view.zero_() if slot.view is not None else torch.zeros_like(like)
+                slot.param.grad = slot.zeros()
             self._ready(slot, slot.param.grad)
 
     def synchronize(self) -> None:
@@ -364,6 +379,7 @@ class Gradients:
             except RuntimeError as error:
                 failure = failure or error
         if failure is not None:
+            self.reset()
             raise failure
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -47,9 +48,9 @@ class _Distributed:
     def __repr__(self) -> str:
         return repr(self._original)
 
-    # Plain: whoever reads it may have no job to be in.
+    # Whoever reads it may be in no job, and have no horo: it becomes the original.
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._original.__reduce_ex__(protocol)
+        return operator.getitem, ([self._original], 0)
 
     def __getstate__(self) -> Any:
         return self._original.__getstate__()
@@ -111,7 +112,7 @@ class _Distributed:
         """A step with the gradients of all ranks. A closure's loss is averaged, too, so that optimizers that look at it
         decide the same on all ranks."""
         gradients = self._gradients
-        if closure is None or not gradients.works():
+        if closure is None or not (gradients.averages_losses and gradients.works()):
             if self._synchronizes and not gradients.synchronized:
                 gradients.synchronize()
             return gradients.step(closure)
@@ -136,12 +137,6 @@ class _Distributed:
             )
         self._original.zero_grad(set_to_none)
         self._gradients.reset()
-
-
-for _name in dir(torch.optim.Optimizer):
-    if _name.startswith("register_"):
-        # On the original, whose step() and load_state_dict() run.
-        setattr(_Distributed, _name, lambda self, *args, _n=_name, **kwargs: getattr(self._original, _n)(*args, **kwargs))
 
 
 def _wrap(
@@ -203,9 +198,7 @@ def _names(optimizer: torch.optim.Optimizer, named_parameters: Any) -> dict[torc
     seen: set[str] = set()
     twice = sorted({name for name, _ in pairs if name in seen or seen.add(name)})
     if twice:
-        raise ValueError(
-            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}"
-        )
+        raise ValueError(f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}")
     names = {param: name for name, param in pairs}
     nameless = [param for param in params if param not in names]
     if nameless:
@@ -289,7 +282,7 @@ def make(
     return _wrap(cls, optimizer, names=names, settings=settings, groups=groups, in_buckets=gradient_as_bucket_view)
 
 
-def DistributedOptimizer(  # noqa: N802  Horovod's name.
+def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     compression: Any = Compression.none,

@@ -17,7 +17,7 @@ _DTYPES = {getattr(torch, name): _horo.DTYPES[name] for name in _NAMES if hasatt
 _ELEMENTWISE = ("allreduce", "broadcast")
 
 
-def _dtype_number(tensor: Any, kind: str) -> int:
+def dtype_number(tensor: Any, kind: str) -> int:
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{kind} takes a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
@@ -35,7 +35,7 @@ def _dtype_number(tensor: Any, kind: str) -> int:
 
 class _TorchAdapter:
     def take(self, tensor: torch.Tensor, kind: str) -> Given:
-        number = _dtype_number(tensor, kind)
+        number = dtype_number(tensor, kind)
         source = tensor.detach().resolve_conj().resolve_neg().contiguous()
         if kind not in _ELEMENTWISE:
             return Given(source, number, source.shape, source.data_ptr())
@@ -43,7 +43,7 @@ class _TorchAdapter:
         return Given(source, number, source.shape, source.data_ptr(), result.data_ptr(), result)
 
     def take_in_place(self, tensor: torch.Tensor, kind: str) -> Given:
-        number = _dtype_number(tensor, kind)
+        number = dtype_number(tensor, kind)
         plain = tensor.detach()
         source = plain.resolve_conj().resolve_neg().contiguous()
         address = source.data_ptr()
