@@ -78,7 +78,7 @@ int number(const horo_runtime* runtime, const char* function, Get get) {
 Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
   constexpr double kPiece = 0.1;
   while (true) {
-    const Status status =
+    Status status =
         handle.runtime->wait(handle.set, handle.submission, deadline.earlier(Deadline::after_seconds(kPiece)));
     if (status.code() != Code::kTimeout || handle.submission->done() || deadline.expired()) return status;
   }

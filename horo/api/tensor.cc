@@ -111,7 +111,7 @@ horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor*
     auto made = std::make_unique<horo_handle>();
     HORO_ASSIGN(horo::engine::Handle submission, runtime->runtime->submit_to_wait(set, std::move(calls)));
     *made = horo_handle{runtime->runtime, runtime->process, set, std::move(submission)};
-    const Status outcome = horo::api::wait_in_pieces(*made, horo::Deadline::never());
+    Status outcome = horo::api::wait_in_pieces(*made, horo::Deadline::never());
     if (handle != nullptr) *handle = made.release();
     return outcome;
   });
