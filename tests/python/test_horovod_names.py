@@ -19,6 +19,7 @@ import pytest
 from jobs import launcher
 
 import horo
+import horo.elastic
 
 LIMIT_SECONDS = 60
 
@@ -59,6 +60,7 @@ def test_names_are_those_of_horo() -> None:
         "horovod": (["run"], horo),
         "horovod.runner": (["run"], horo),
         "horovod.common.exceptions": (["HorovodInternalError", "HostsUpdatedInterrupt"], horo),
+        "horovod.common.elastic": (["State", "ObjectState", "run_fn"], horo.elastic),
         "horovod.common.process_sets": (["ProcessSet", "global_process_set", "add_process_set"], horo),
     }
     for module, (names, origin) in pairs.items():
@@ -86,6 +88,7 @@ def test_names_of_torch_are_those_of_horo_torch() -> None:
     assert compression.Compression is horo.torch.Compression
     assert sync_batch_norm.SyncBatchNorm is horo.torch.SyncBatchNorm
     assert optimizer.DistributedOptimizer is hvd.DistributedOptimizer
+    assert state.StateHandler is horo.torch.elastic.state.StateHandler
     assert state.TorchState is elastic.TorchState is horo.torch.elastic.TorchState
     assert sampler.ElasticSampler is elastic.ElasticSampler is horo.torch.elastic.ElasticSampler
 

@@ -1,3 +1,3 @@
-from horo.torch.elastic import ElasticSampler
+from horo.torch.elastic.sampler import ElasticSampler
 
 __all__ = ["ElasticSampler"]

@@ -1,3 +1,19 @@
-from horo.torch.elastic import TorchState
+from horo.torch.elastic.state import (
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+    TorchState,
+    get_handler_registry,
+    set_handler_registry,
+)
 
-__all__ = ["TorchState"]
+__all__ = [
+    "ModelStateHandler",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "set_handler_registry",
+]
