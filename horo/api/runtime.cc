@@ -153,7 +153,7 @@ horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** han
 }
 
 int horo_handle_done(const horo_handle* handle) {
-  if (is_absent(handle, "horo_handle_done", "handle")) return -1;
+  if (is_absent(handle, "horo_handle_done", "handle") || handle->process != getpid()) return -1;
   return handle->submission->done() ? 1 : 0;
 }
 

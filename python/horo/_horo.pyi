@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,24 +9,13 @@ REDUCTIONS: dict[str, int]
 
 def build_info() -> dict[str, str]: ...
 
-class Tensor:
+class Reduction:
     def __init__(
-        self,
-        name: str,
-        kind: int,
-        dtype: int,
-        op: int,
-        root: int,
-        prescale: float,
-        postscale: float,
-        shape: list[int],
-        input: int,
-        output: int,
-        splits: list[int],
+        self, name: str, dtype: int, op: int, prescale: float, postscale: float, shape: Sequence[int]
     ) -> None: ...
     @property
     def dtype(self) -> int: ...
-    def point_to(self, address: int) -> None: ...
+    def point_to(self, input: int, output: int) -> None: ...
 
 class Batch:
     def done(self) -> bool: ...
@@ -54,8 +44,20 @@ class Runtime:
     def operation_metrics(self, kind: int, process_set: int) -> dict[str, Any]: ...
     def set_metrics(self, process_set: int) -> dict[str, int]: ...
     def metrics_text(self) -> str: ...
-    def submit(self, tensors: list[Tensor], process_set: int) -> Handle: ...
-    def submit_each(self, tensors: list[Tensor], process_set: int) -> Batch: ...
+    def submit(
+        self,
+        process_set: int,
+        kind: int,
+        op: int,
+        root: int,
+        prescale: float,
+        postscale: float,
+        splits: Sequence[int],
+        tensors: list[tuple[str, int, Sequence[int], Sequence[int] | None, int, int]],
+        memory: object,
+        wait: float,
+    ) -> Handle: ...
+    def submit_each(self, reductions: list[Reduction], process_set: int, memory: object) -> Batch: ...
     def allocate(self, bytes: int) -> np.ndarray: ...
     def join(self, process_set: int) -> Handle: ...
     def add_set(self, ranks: list[int]) -> int: ...

@@ -70,7 +70,7 @@ class ArrayAdapter:
     def take_in_place(self, tensor: Any, kind: str) -> Given:
         array = as_output(tensor)
         where = address(array)
-        return Given(array, dtype_number(array.dtype), array.shape, where, where, array)
+        return Given(array, dtype_number(array.dtype), array.shape, where, where, result=array)
 
     def read(self, native: _horo.Handle, index: int, given: Given) -> np.ndarray:
         return result_array(native, index, given.source.dtype)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from horo import _horo
 from horo.handles import Handle
 from horo.process_sets import ProcessSet, global_process_set
-from horo.world import world
+from horo.world import SLICE_SECONDS, world
 
 # Horovod's numbers.
 Average = 0
@@ -19,6 +19,7 @@ Min = 3
 Max = 4
 Product = 5
 
+KINDS = _horo.KINDS
 _REDUCTIONS = {
     Average: _horo.REDUCTIONS["average"],
     Sum: _horo.REDUCTIONS["sum"],
@@ -37,6 +38,7 @@ class Given(NamedTuple):
     shape: Sequence[int]
     input: int  # An address, as is the next.
     output: int = 0  # 0: the library's memory.
+    strides: Sequence[int] | None = None  # None: row by row.
     result: Any = None  # What synchronize() gives; None: what lies in the library's memory.
     finish: Callable[[], None] | None = None  # Called by synchronize() after a success.
 
@@ -88,44 +90,45 @@ class Collectives:
         root: int = 0,
         prescale: float = 1.0,
         postscale: float = 1.0,
-        splits: list[int] | None = None,
+        splits: Sequence[int] = (),
         read: Callable[[_horo.Handle], Any] | None = None,
     ) -> Any:
-        runtime = world.runtime
         number = process_set.number()
-        if grouped and not given:
-            raise ValueError(f"grouped_{kind} of no tensors")
-        base = world.name(f"grouped_{kind}" if grouped else kind, name, number)
-        count = len(given)
-        tensors = [
-            _horo.Tensor(
-                f"{base}_{index}of{count}" if grouped else base,
-                _horo.KINDS[kind],
-                one.dtype,
-                op,
-                root,
-                prescale,
-                postscale,
-                list(one.shape),
-                one.input,
-                one.output,
-                splits or [],
+        family = f"grouped_{kind}" if grouped else kind
+        base = world.name(family, name, number)
+        if grouped:
+            tensors = [
+                (f"{base}_{index}of{len(given)}", one.dtype, one.shape, one.strides, one.input, one.output)
+                for index, one in enumerate(given, start=1)
+            ]
+        else:
+            one = given[0]
+            tensors = [(base, one.dtype, one.shape, one.strides, one.input, one.output)]
+        if read is None:
+            read = self._reader(given, grouped)
+        wait = SLICE_SECONDS if self._wait else -1.0
+        try:
+            native = world.runtime.submit(
+                number, KINDS[kind], op, root, prescale, postscale, splits, tensors, given, wait
             )
-            for index, one in enumerate(given, start=1)
-        ]
-        handle = Handle(runtime.submit(tensors, number), given, read or self._reader(given, grouped))
-        return handle.wait() if self._wait else handle
+        except ValueError:
+            world.take_back(base, family, number)
+            raise
+        if not self._wait:
+            return Handle(native, read)
+        return read(native) if native.done() else Handle(native, read).wait()
 
     def _reader(self, given: Sequence[Given], grouped: bool) -> Callable[[_horo.Handle], Any]:
-        def results(native: _horo.Handle) -> Any:
-            made = []
-            for index, one in enumerate(given):
-                if one.finish is not None:
-                    one.finish()
-                made.append(self._adapter.read(native, index, one) if one.result is None else one.result)
-            return made if grouped else made[0]
+        adapter = self._adapter
 
-        return results
+        def result(native: _horo.Handle, index: int, one: Given) -> Any:
+            if one.finish is not None:
+                one.finish()
+            return adapter.read(native, index, one) if one.result is None else one.result
+
+        if grouped:
+            return lambda native: [result(native, index, one) for index, one in enumerate(given)]
+        return lambda native: result(native, 0, given[0])
 
     def allreduce(
         self,
@@ -246,7 +249,7 @@ class Collectives:
     ) -> Any:
         """Sends `splits[i]` rows to the i-th rank, equal shares without it. Gives (output, received_splits)."""
         adapter = self._adapter
-        rows = None
+        rows: list[int] = []
         if splits is not None:
             listed = splits.tolist() if hasattr(splits, "tolist") else list(splits)
             rows = [int(split) for split in listed]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from horo import _horo
 from horo.arrays import ArrayAdapter, as_input, result_array
-from horo.collectives import Average, Collectives, Sum
+from horo.collectives import Average, Collectives, Given, Sum
 from horo.handles import Handle
 from horo.process_sets import ProcessSet, global_process_set
 from horo.world import world
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _adapter = ArrayAdapter()
+_NOTHING = Given(None, _horo.DTYPES["uint8"], (0,), 0)
 _now = Collectives(_adapter, wait=True)
 _later = Collectives(_adapter, wait=False)
 
@@ -93,16 +94,12 @@ def sparse_allreduce(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Waits until all ranks of the set are here."""
-    runtime = world.runtime
-    number = process_set.number()
-    name = world.name("barrier", None, number)
-    tensor = _horo.Tensor(name, _horo.KINDS["barrier"], _horo.DTYPES["uint8"], 0, 0, 1.0, 1.0, [0], 0, 0, [])
-    Handle(runtime.submit([tensor], number), None, lambda _: None).wait()
+    _now.hand_in("barrier", [_NOTHING], None, process_set, read=lambda _: None)
 
 
 def join(device: int = -1) -> int:
     """This rank has no more data: it takes part in the reductions of the others with data that changes nothing, until
     all ranks have joined. Returns the last rank that did. `device` is accepted and not used."""
-    last = Handle(world.runtime.join(0), None, lambda native: native.answer()).wait()
+    last = Handle(world.runtime.join(0), lambda native: native.answer()).wait()
     world.forget_names(0)
     return last

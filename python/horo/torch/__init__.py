@@ -8,8 +8,8 @@ except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
     raise ModuleNotFoundError(
-        "horo.torch needs PyTorch, which is not installed here; for machines without a GPU: "
-        "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        "horo.torch needs PyTorch, which is not installed here: pip install torch (on machines without a GPU a build "
+        "for CPUs is much smaller; pytorch.org tells where it is)",
         name="torch",
     ) from None
 
@@ -82,6 +82,7 @@ from horo.torch.mpi_ops import (
     synchronize,
 )
 from horo.torch.optimizer import DistributedOptimizer
+from horo.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum",
@@ -95,6 +96,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",

@@ -8,7 +8,7 @@ import torch
 
 from horo.collectives import Average, Sum
 from horo.process_sets import ProcessSet
-from horo.torch.tensors import now
+from horo.torch.tensors import allgather_with_rows, grouped_allgather_with_rows, now
 from horo.world import world
 
 
@@ -56,25 +56,22 @@ class HorovodGroupedAllreduce(torch.autograd.Function):
         return None, None, None, None, None, None, *HorovodGroupedAllreduce.apply(*ctx.arguments, *gradients)
 
 
-def _first_row(rows: int, name: str | None, process_set: ProcessSet) -> int:
-    """Where this rank's rows begin in what an allgather gives."""
-    name = None if name is None else f"{name}.rows"
-    everybody = now.allgather(torch.tensor([rows]), name, process_set)
-    return int(everybody[: process_set.rank()].sum())
-
-
 class HorovodAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
-        ctx.rows, ctx.name, ctx.process_set = tensor.shape[0] if tensor.dim() else 1, _gradient_name(name), process_set
-        ctx.shape = tensor.shape
-        return now.allgather(tensor, name, process_set)
+        gathered, ctx.rows = allgather_with_rows(tensor, name, process_set)
+        ctx.name, ctx.process_set = _gradient_name(name), process_set
+        return gathered
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
-        first = _first_row(ctx.rows, ctx.name, ctx.process_set)
         reduced = HorovodAllreduce.apply(gradient, None, ctx.name, Average, 1.0, 1.0, ctx.process_set)
-        return reduced.narrow(0, first, ctx.rows).reshape(ctx.shape), None, None
+        return _own_rows(reduced, ctx.rows, ctx.process_set), None, None
+
+
+def _own_rows(gathered: torch.Tensor, rows: list[int], process_set: ProcessSet) -> torch.Tensor:
+    mine = process_set.rank()
+    return gathered.narrow(0, sum(rows[:mine]), rows[mine])
 
 
 class HorovodGroupedAllgather(torch.autograd.Function):
@@ -82,20 +79,15 @@ class HorovodGroupedAllgather(torch.autograd.Function):
     def forward(
         ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        ctx.shapes, ctx.name, ctx.process_set = [one.shape for one in tensors], _gradient_name(name), process_set
-        return tuple(now.grouped_allgather(tensors, name, process_set))
+        gathered = grouped_allgather_with_rows(tensors, name, process_set)
+        ctx.rows = [rows for _, rows in gathered]
+        ctx.name, ctx.process_set = _gradient_name(name), process_set
+        return tuple(one for one, _ in gathered)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[Any, ...]:
-        name = None if ctx.name is None else f"{ctx.name}.rows"
-        rows = [shape[0] if len(shape) else 1 for shape in ctx.shapes]
-        everybody = now.allgather(torch.tensor([rows]), name, ctx.process_set)
-        first = everybody[: ctx.process_set.rank()].sum(0).tolist()
         reduced = HorovodGroupedAllreduce.apply(None, ctx.name, Average, 1.0, 1.0, ctx.process_set, *gradients)
-        mine = [
-            one.narrow(0, start, count).reshape(shape)
-            for one, start, count, shape in zip(reduced, first, rows, ctx.shapes, strict=True)
-        ]
+        mine = [_own_rows(one, rows, ctx.process_set) for one, rows in zip(reduced, ctx.rows, strict=True)]
         return None, None, *mine
 
 

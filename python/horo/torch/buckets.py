@@ -2,7 +2,7 @@
 
 Parameters are put into buckets in the order in which their gradients come, the last ones first. A bucket is one flat
 tensor, reduced as one when all of its gradients are there; `.grad` of its parameters are views into it. The first
-bucket is small, so that the first bytes travel early.
+bucket is small, so that the first bytes travel early. Large gradients have buckets of their own.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from horo.torch.compression import NoneCompressor
 from horo.torch.gradients import Gradients, Parcel, Slot
 from horo.torch.tensors import dtype_number
 
+_LARGE_BYTES = 2 << 20
 _FIRST_BYTES = 1 << 20
 _BUCKET_BYTES = 25 << 20
 _ALIGNMENT = 64  # Bytes: gradients begin on cache lines.
 
 
 class Bucket(Parcel):
+    """Several gradients, copied in when they come, while they are in the cache."""
+
     def __init__(self, slots: list[Slot], runtime: _horo.Runtime) -> None:
         super().__init__(slots)
-        self.native: _horo.Tensor | None = None
+        self.native: _horo.Reduction | None = None
         self.flat = self._allocate(runtime)
 
     def _allocate(self, runtime: _horo.Runtime) -> torch.Tensor:
@@ -36,29 +39,62 @@ class Bucket(Parcel):
             count += (slot.param.numel() + line - 1) // line * line
         flat = torch.from_numpy(runtime.allocate(max(count, 1) * dtype.itemsize)).view(dtype).zero_()
         for slot, place in zip(self.slots, places, strict=True):
-            param = slot.param.detach()
-            strides = param.stride() if _is_dense(param) else torch.empty(param.shape, device="meta").stride()
-            slot.view = flat.as_strided(param.shape, strides, place)
+            slot.view = flat.as_strided(slot.param.shape, _strides(slot.param), place)
         return flat
 
     def take(self, slot: Slot, gradient: torch.Tensor) -> None:
-        if gradient is slot.view:
-            return
-        slot.view.copy_(gradient)
-        slot.param.grad = slot.view
+        if gradient is not slot.view:
+            slot.view.copy_(gradient)
+            slot.param.grad = slot.view
 
     def send(self, gradients: Gradients) -> None:
+        self.send_flat(gradients, self.flat, self.flat)
+
+    def send_flat(self, gradients: Gradients, source: torch.Tensor, target: torch.Tensor) -> None:
         compression = gradients.settings.compression
-        tensor, context = compression.compress(self.flat)
-        name = f"{self.slots[0].name}.bucket"
-        if self.native is None or self.native.dtype != dtype_number(tensor, "allreduce"):
-            self.native = gradients.make_native(name, tensor)
-        self.native.point_to(tensor.data_ptr())
-        gradients.hand_in([self.native], [(self, tensor, context)])
+        context = None
+        if compression is not NoneCompressor:
+            source, context = compression.compress(source)
+            target = source
+        if self.native is None or self.native.dtype != dtype_number(source, "allreduce"):
+            self.native = gradients.make_native(f"{self.slots[0].name}.bucket", source)
+        self.native.point_to(source.data_ptr(), target.data_ptr())
+        gradients.hand_in([self.native], [(self, source, context)])
 
     def finish(self, compression: Any, tensor: torch.Tensor, context: Any) -> None:
         if compression is not NoneCompressor:
             self.flat.copy_(compression.decompress(tensor, context))
+
+
+class LargeBucket(Bucket):
+    """One gradient that no cache holds. Copying it in would cost a way through memory: it is read where it is, and only
+    the result comes here. So this memory need not be such that others can read it."""
+
+    def _allocate(self, runtime: _horo.Runtime) -> torch.Tensor:
+        (slot,) = self.slots
+        flat = torch.zeros(slot.param.numel(), dtype=slot.param.dtype)
+        slot.view = flat.as_strided(slot.param.shape, _strides(slot.param))
+        return flat
+
+    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
+        """Later passes may add to it where it is."""
+
+    def send(self, gradients: Gradients) -> None:
+        (slot,) = self.slots
+        gradient = slot.param.grad
+        if gradient is slot.view:
+            self.send_flat(gradients, self.flat, self.flat)
+            return
+        slot.param.grad = slot.view
+        if gradient.stride() == slot.view.stride():
+            self.send_flat(gradients, gradient.as_strided(self.flat.shape, (1,)), self.flat)
+        else:
+            slot.view.copy_(gradient)
+            self.send_flat(gradients, self.flat, self.flat)
+
+
+def _strides(param: torch.Tensor) -> tuple[int, ...]:
+    return param.stride() if _is_dense(param) else torch.empty(param.shape, device="meta").stride()
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
@@ -86,20 +122,23 @@ class BucketedGradients(Gradients):
         return new
 
     def _build(self, slots: list[Slot]) -> None:
-        open_buckets: dict[torch.dtype, list[Slot]] = {}
+        waiting: dict[torch.dtype, list[Slot]] = {}
         sizes: dict[torch.dtype, int] = {}
         limit = _FIRST_BYTES
         for slot in reversed(slots):
-            if not slot.param.requires_grad or slot.param.device.type != "cpu":
+            param = slot.param
+            if not param.requires_grad or param.device.type != "cpu":
                 continue  # Travels alone, should it get a gradient.
-            dtype = slot.param.dtype
-            open_buckets.setdefault(dtype, []).append(slot)
-            sizes[dtype] = sizes.get(dtype, 0) + slot.param.nbytes
-            if sizes[dtype] >= limit:
-                Bucket(open_buckets.pop(dtype), self._runtime)
-                del sizes[dtype]
+            if param.nbytes >= _LARGE_BYTES:
+                LargeBucket([slot], self._runtime)
+                continue
+            waiting.setdefault(param.dtype, []).append(slot)
+            sizes[param.dtype] = sizes.get(param.dtype, 0) + param.nbytes
+            if sizes[param.dtype] >= limit:
+                Bucket(waiting.pop(param.dtype), self._runtime)
+                del sizes[param.dtype]
                 limit = _BUCKET_BYTES
-        for rest in open_buckets.values():
+        for rest in waiting.values():
             Bucket(rest, self._runtime)
         for slot in slots:
             # A step may be under way already.

@@ -57,20 +57,35 @@ def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     return value
 
 
-def _with_tensors(value: Any, mine: Any, device: torch.device, tensors: dict[int, torch.Tensor]) -> Any:
-    """The value with tensors in the places: those that are there already where they fit, else new ones."""
-    if isinstance(value, _Place):
-        if not isinstance(mine, torch.Tensor) or mine.shape != value.shape or mine.dtype != value.dtype:
-            mine = torch.empty(value.shape, dtype=value.dtype, device="cpu" if value.on_host else device)
-        tensors[value.number] = mine
+class _Rebuilding:
+    """Puts tensors into the places of a value: those that are there already where they fit, else new ones."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, torch.Tensor] = {}
+        self._used: set[int] = set()
+
+    def value(self, value: Any, mine: Any, device: torch.device) -> Any:
+        if isinstance(value, _Place):
+            return self._tensor(value, mine, device)
+        if isinstance(value, dict):
+            old = mine if isinstance(mine, dict) else {}
+            return {key: self.value(one, old.get(key), device) for key, one in value.items()}
+        if type(value) in (list, tuple):
+            old = list(mine) if type(mine) is type(value) and len(mine) == len(value) else [None] * len(value)
+            return type(value)(self.value(one, was, device) for one, was in zip(value, old, strict=True))
+        return value
+
+    def _tensor(self, place: _Place, mine: Any, device: torch.device) -> torch.Tensor:
+        fits = isinstance(mine, torch.Tensor) and mine.shape == place.shape and mine.dtype == place.dtype
+        if not fits or id(mine) in self._used:  # Two places may have shared one tensor here.
+            mine = torch.empty(place.shape, dtype=place.dtype, device="cpu" if place.on_host else device)
+        self._used.add(id(mine))
+        self._tensors[place.number] = mine
         return mine
-    if isinstance(value, dict):
-        old = mine if isinstance(mine, dict) else {}
-        return {key: _with_tensors(one, old.get(key), device, tensors) for key, one in value.items()}
-    if type(value) in (list, tuple):
-        old = list(mine) if type(mine) is type(value) and len(mine) == len(value) else [None] * len(value)
-        return type(value)(_with_tensors(one, was, device, tensors) for one, was in zip(value, old, strict=True))
-    return value
+
+    def tensors(self) -> list[torch.Tensor]:
+        """As the root counts them."""
+        return [self._tensors[number] for number in range(len(self._tensors))]
 
 
 def _sizes(optimizer: torch.optim.Optimizer) -> list[int]:
@@ -114,22 +129,23 @@ def _take_over(
     state: dict[Any, Any],
     groups: list[dict[str, Any]],
 ) -> list[torch.Tensor]:
-    """Gives an optimizer the root's state but for the tensors' contents. Returns the tensors, as the root counts them.
+    """Gives an optimizer the root's state but for the tensors' contents. Returns the tensors.
 
     Dicts are changed and not replaced: a wrapper, a scheduler and the original may share them.
     """
-    tensors: dict[int, torch.Tensor] = {}
+    rebuilding = _Rebuilding()
     host = torch.device("cpu")
     kept = {}
     for key, value in state.items():
         owner = parameters[key] if isinstance(key, int) else key
         device = owner.device if isinstance(owner, torch.Tensor) else host
-        kept[owner] = _with_tensors(value, optimizer.state.get(owner), device, tensors)
+        kept[owner] = rebuilding.value(value, optimizer.state.get(owner), device)
     optimizer.state.clear()
     optimizer.state.update(kept)
     for group, values in zip(optimizer.param_groups, groups, strict=True):
-        group.update(_with_tensors(values, group, group["params"][0].device if group["params"] else host, tensors))
-    return [tensors[index] for index in range(len(tensors))]
+        device = group["params"][0].device if group["params"] else host
+        group.update(rebuilding.value(values, group, device))
+    return rebuilding.tensors()
 
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]

@@ -60,7 +60,7 @@ class Slot:
         self.sparse = 0  # Dimensions of its gradient that are sparse.
         self.hook: Any = None
         self.parcel: Parcel | None = None  # None: travels alone.
-        self.native: _horo.Tensor | None = None
+        self.native: _horo.Reduction | None = None
         self.place: Any = None  # Of its gradient in the bucket's memory, as is the next.
         self.view: torch.Tensor | None = None
 
@@ -253,29 +253,27 @@ class Gradients:
         )
         self.began(handle, [(slot, tensor, context)])
 
-    def hand_in(self, natives: list[_horo.Tensor], sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
-        batch = self._runtime.submit_each(natives, self.settings.process_set.number())
-        self.began(Handle(batch, sent, lambda _: None), sent)
+    def hand_in(self, natives: list[_horo.Reduction], sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
+        batch = self._runtime.submit_each(natives, self.settings.process_set.number(), sent)
+        self.began(Handle(batch, lambda _: None), sent)
 
     def began(self, handle: Handle, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
         self._under_way.append((handle, sent))
 
-    def _native(self, slot: Slot, tensor: torch.Tensor) -> _horo.Tensor:
+    def _native(self, slot: Slot, tensor: torch.Tensor) -> _horo.Reduction:
         native = slot.native
         if native is None or native.dtype != dtype_number(tensor, "allreduce"):
             native = slot.native = self.make_native(slot.name, tensor)
-        native.point_to(tensor.data_ptr())
+        address = tensor.data_ptr()
+        native.point_to(address, address)
         return native
 
-    def make_native(self, name: str, tensor: torch.Tensor) -> _horo.Tensor:
+    def make_native(self, name: str, tensor: torch.Tensor) -> _horo.Reduction:
         before, after = self.settings.scales()
-        shape, address = list(tensor.shape), tensor.data_ptr()
-        kind, number, op = (
-            _horo.KINDS["allreduce"],
-            dtype_number(tensor, "allreduce"),
-            reduction(None, self.settings.op),
+        op = reduction(None, self.settings.op)
+        return _horo.Reduction(
+            f"allreduce.{name}", dtype_number(tensor, "allreduce"), op, before, after, list(tensor.shape)
         )
-        return _horo.Tensor(f"allreduce.{name}", kind, number, op, 0, before, after, shape, address, address, [])
 
     # ---- The end of a backward pass
 

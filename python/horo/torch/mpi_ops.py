@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from horo import operations
 from horo.basics import (
     ccl_built,
     cross_rank,
@@ -37,7 +38,6 @@ from horo.collectives import Adasum, Average, Max, Min, Product, Sum
 from horo.exceptions import HorovodInternalError
 from horo.handles import Handle
 from horo.observe import start_timeline, stop_timeline
-from horo.operations import barrier, join
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horo.torch.autograd import (
     HorovodAllgather,
@@ -49,26 +49,35 @@ from horo.torch.autograd import (
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
+from horo.torch.compiling import uncompiled
 from horo.torch.compression import Compression
 from horo.torch.tensors import later, now
 from horo.world import world
 
-allreduce_ = now.allreduce_
-allreduce_async = later.allreduce
-allreduce_async_ = later.allreduce_
-grouped_allreduce_ = now.grouped_allreduce_
-grouped_allreduce_async = later.grouped_allreduce
-grouped_allreduce_async_ = later.grouped_allreduce_
-allgather_async = later.allgather
-grouped_allgather_async = later.grouped_allgather
-broadcast_ = now.broadcast_
-broadcast_async = later.broadcast
-broadcast_async_ = later.broadcast_
-alltoall_async = later.alltoall
-reducescatter_async = later.reducescatter
-grouped_reducescatter_async = later.grouped_reducescatter
+allreduce_ = uncompiled(now.allreduce_, "allreduce_")
+allreduce_async = uncompiled(later.allreduce, "allreduce_async")
+allreduce_async_ = uncompiled(later.allreduce_, "allreduce_async_")
+grouped_allreduce_ = uncompiled(now.grouped_allreduce_, "grouped_allreduce_")
+grouped_allreduce_async = uncompiled(later.grouped_allreduce, "grouped_allreduce_async")
+grouped_allreduce_async_ = uncompiled(later.grouped_allreduce_, "grouped_allreduce_async_")
+allgather_async = uncompiled(later.allgather, "allgather_async")
+grouped_allgather_async = uncompiled(later.grouped_allgather, "grouped_allgather_async")
+broadcast_ = uncompiled(now.broadcast_, "broadcast_")
+broadcast_async = uncompiled(later.broadcast, "broadcast_async")
+broadcast_async_ = uncompiled(later.broadcast_, "broadcast_async_")
+alltoall_async = uncompiled(later.alltoall, "alltoall_async")
+reducescatter_async = uncompiled(later.reducescatter, "reducescatter_async")
+grouped_reducescatter_async = uncompiled(later.grouped_reducescatter, "grouped_reducescatter_async")
+barrier = uncompiled(operations.barrier)
+join = uncompiled(operations.join)
 
 
+def _flows(tensor: Any) -> bool:
+    """Whether a gradient comes back."""
+    return torch.is_grad_enabled() and isinstance(tensor, torch.Tensor) and tensor.requires_grad
+
+
+@uncompiled
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -81,10 +90,12 @@ def allreduce(
 ) -> torch.Tensor:
     """Elements of all ranks become one; the average without `op`."""
     sent, context = compression.compress(tensor)
-    reduced = HorovodAllreduce.apply(sent, average, name, op, prescale_factor, postscale_factor, process_set)
+    operation = HorovodAllreduce.apply if _flows(sent) else now.allreduce
+    reduced = operation(sent, average, name, op, prescale_factor, postscale_factor, process_set)
     return compression.decompress(reduced, context)
 
 
+@uncompiled
 def grouped_allreduce(
     tensors: Iterable[torch.Tensor],
     average: bool | None = None,
@@ -102,6 +113,7 @@ def grouped_allreduce(
     return [compression.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
 
 
+@uncompiled
 def sparse_allreduce_async(
     tensor: torch.Tensor,
     name: str | None,
@@ -120,15 +132,18 @@ def sparse_allreduce_async(
     values = allgather_async(entries.values(), f"{base}.values", process_set)
 
     def wait() -> torch.Tensor:
-        where = indices.wait().t()
-        what = values.wait()
-        if members > 1:
-            what = what / members if what.dtype.is_floating_point or what.dtype.is_complex else what // members
-        return torch.sparse_coo_tensor(where, what, tensor.shape, check_invariants=False).coalesce()
+        where, what = indices.wait().t(), values.wait()
+        total = torch.sparse_coo_tensor(where, what, tensor.shape, check_invariants=False).coalesce()
+        if members == 1:
+            return total
+        exact = what.dtype.is_floating_point or what.dtype.is_complex
+        mean = torch.div(total.values(), members, rounding_mode=None if exact else "trunc")
+        return torch.sparse_coo_tensor(total.indices(), mean, tensor.shape, is_coalesced=True, check_invariants=False)
 
     return wait
 
 
+@uncompiled
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
@@ -136,12 +151,14 @@ def allgather(
     return HorovodAllgather.apply(tensor, name, process_set)
 
 
+@uncompiled
 def grouped_allgather(
     tensors: Iterable[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
 
 
+@uncompiled
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
@@ -149,6 +166,7 @@ def broadcast(
     return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
 
+@uncompiled
 def alltoall(
     tensor: torch.Tensor,
     splits: torch.Tensor | None = None,
@@ -160,6 +178,7 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
+@uncompiled
 def reducescatter(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -175,6 +194,7 @@ def reducescatter(
     return compression.decompress(reduced, context)
 
 
+@uncompiled
 def grouped_reducescatter(
     tensors: Iterable[torch.Tensor],
     name: str | None = None,
@@ -190,6 +210,7 @@ def grouped_reducescatter(
     return [compression.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
 
 
+@uncompiled
 def poll(handle: Any) -> bool:
     """Whether an operation is done: synchronize() returns at once then."""
     if not isinstance(handle, Handle):
@@ -197,11 +218,16 @@ def poll(handle: Any) -> bool:
     return handle.done()
 
 
+@uncompiled
 def synchronize(handle: Any) -> Any:
     """Waits for an operation and returns its result; None for what is no handle. Raises HorovodInternalError when it
     failed. A handle is synchronised once."""
     if not isinstance(handle, Handle):
         return None
+    if handle.taken:
+        raise ValueError(
+            "this handle was synchronised before; keep what synchronize() returned, or hand the tensor in again"
+        )
     return handle.wait()
 
 

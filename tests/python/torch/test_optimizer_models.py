@@ -244,6 +244,29 @@ def test_channels_last_gradients_are_averaged(hvd: ModuleType) -> None:
         optimizer.step()
 
 
+def test_large_gradients_have_buckets_of_their_own(hvd: ModuleType) -> None:
+    mine, alone = (torch.nn.Linear(1024, 1024) for _ in range(2))
+    hvd.broadcast_parameters(mine.state_dict(), 0)
+    alone.load_state_dict(mine.state_dict())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(mine.parameters(), 0.1), mine.named_parameters(), gradient_as_bucket_view=True
+    )
+    reference = torch.optim.SGD(alone.parameters(), 0.1)
+    inputs = torch.randn(SAMPLES, 1024, generator=torch.Generator().manual_seed(8))
+    views = []
+    for step in range(3):
+        optimizer.zero_grad(set_to_none=step != 2)  # The last gradient is added to zeros in its place.
+        reference.zero_grad()
+        mine(share_of(hvd, inputs)).pow(2).mean().backward()
+        alone(inputs).pow(2).mean().backward()
+        torch.testing.assert_close(mine.weight.grad, alone.weight.grad, rtol=1e-4, atol=1e-6)
+        views.append(mine.weight.grad)
+        optimizer.step()
+        reference.step()
+    assert hvd.size() == 1 or all(view is views[0] for view in views)
+    same_on_all_ranks(hvd, mine)
+
+
 def test_gradients_lie_in_one_piece_of_memory(hvd: ModuleType) -> None:
     if hvd.size() == 1:
         return
