@@ -247,7 +247,7 @@ TEST(Run, OutputTortureNeverMixesLines) {
       "if (i % 3 == 0) printf \"e%d\\n\", i > \"/dev/stderr\"; fflush() } }'";
   Launched launched(
       {.words = {"/bin/sh", "-c", text("exec 2>&1; exec ", horo_program(), " run -np 4 /bin/sh -c \"$0\""), script},
-       .variables = {"LC_ALL=C"}});
+       .variables = {"LC_ALL=C", "OMP_NUM_THREADS=1"}});
   ASSERT_EQ(launched.wait(), 0) << launched.err();
   size_t out_lines = 0, err_lines = 0;
   for (const std::string& line : lines_of(launched.out())) {
