@@ -110,7 +110,7 @@ Status run(horo_runtime& runtime, int set, const horo_tensor* tensors, size_t co
   auto made = std::make_unique<horo_handle>();
   HORO_ASSIGN(horo::engine::Handle submission, runtime.runtime->submit_to_wait(set, std::move(calls)));
   *made = horo_handle{runtime.runtime, runtime.process, set, std::move(submission)};
-  const Status outcome = horo::api::wait_in_pieces(*made, deadline);
+  Status outcome = horo::api::wait_in_pieces(*made, deadline);
   if (handle != nullptr) *handle = made.release();
   return outcome;
 }
