@@ -385,9 +385,10 @@ horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_re
 /* The operation goes on if it is not done. */
 void horo_handle_destroy(horo_handle* handle);
 
-/* Memory that peers on this host can read: tensors that lie in it are reduced where they are, without a copy in, whether
- * or not the other ranks' lie in such memory. A reduction in place that fails may have changed it. Aligned to a page.
- * It stays valid after the runtime's shutdown, until it is destroyed, which must not happen while an operation uses it.
+/* Memory that peers on this host can read: tensors that lie in it are reduced where they are, without a copy in,
+ * whether or not the other ranks' lie in such memory. A reduction in place that fails may have changed it. Aligned to a
+ * page. It stays valid after the runtime's shutdown, until it is destroyed, which must not happen while an operation
+ * uses it.
  */
 horo_status* horo_runtime_allocate(horo_runtime* runtime, size_t bytes, horo_memory** memory);
 void* horo_memory_address(const horo_memory* memory);

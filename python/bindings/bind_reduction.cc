@@ -53,8 +53,14 @@ class Batch {
     }
   }
 
+  void submit_together(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
+    std::vector<horo_tensor> views;
+    views.reserve(reductions.size());
+    for (const Reduction* one : reductions) views.push_back(one->view());
+    handles_.push_back(runtime.submit(views, set));
+  }
   /// What is refused after the first is an outcome of the batch: the ones before it are under way.
-  void submit(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
+  void submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
     handles_.reserve(reductions.size());
     for (const Reduction* one : reductions) {
       try {
@@ -96,10 +102,10 @@ class Batch {
   std::shared_ptr<Orphans> orphans_;
 };
 
-Batch submit_each(Job& job, const std::vector<const Reduction*>& reductions, int set, nb::object memory) {
+Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nb::object memory, bool together) {
   job.orphans->sweep();
   Batch batch(std::move(memory), job.orphans);
-  batch.submit(job.runtime, reductions, set);
+  together ? batch.submit_together(job.runtime, reductions, set) : batch.submit_each(job.runtime, reductions, set);
   return batch;
 }
 
@@ -136,8 +142,8 @@ void bind_reduction(nb::module_& module, nb::class_<Job>& job) {
       .def("done", &Batch::done)
       .def("wait", &Batch::wait, nb::arg("seconds"),
            "False when not all are done by then; raises the first failure, after the end of all.");
-  job.def("submit_each", &submit_each, nb::arg("reductions"), nb::arg("process_set"), nb::arg("memory"),
-          "Hands in each by itself. `memory` is kept until they are done.")
+  job.def("reduce", &reduce, nb::arg("reductions"), nb::arg("process_set"), nb::arg("memory"), nb::arg("together"),
+          "Hands in each by itself, or all as a group. `memory` is kept until they are done.")
       .def("allocate", &allocate, nb::arg("bytes"), "Memory that the other ranks of this host can read.");
 }
 

@@ -13,7 +13,8 @@ import torch
 
 from horo import _horo
 from horo.torch.compression import NoneCompressor
-from horo.torch.gradients import Gradients, Parcel, Slot
+from horo.torch.gradients import Gradients
+from horo.torch.parcels import Parcel, Slot
 from horo.torch.tensors import dtype_number
 
 _LARGE_BYTES = 2 << 20
@@ -48,6 +49,9 @@ class Bucket(Parcel):
             slot.param.grad = slot.view
 
     def send(self, gradients: Gradients) -> None:
+        for slot in self.slots:
+            if not slot.sent:
+                slot.view.zero_()  # Frozen.
         self.send_flat(gradients, self.flat, self.flat)
 
     def send_flat(self, gradients: Gradients, source: torch.Tensor, target: torch.Tensor) -> None:
@@ -59,7 +63,7 @@ class Bucket(Parcel):
         if self.native is None or self.native.dtype != dtype_number(source, "allreduce"):
             self.native = gradients.make_native(f"{self.slots[0].name}.bucket", source)
         self.native.point_to(source.data_ptr(), target.data_ptr())
-        gradients.hand_in([self.native], [(self, source, context)])
+        gradients.hand_in([self.native], [(self, source, context)], together=False)
 
     def finish(self, compression: Any, tensor: torch.Tensor, context: Any) -> None:
         if compression is not NoneCompressor:

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from horo.torch.gradients import Gradients, Slot, too_many
+from horo.torch.gradients import Gradients
 from horo.torch.mpi_ops import Adasum, allreduce_async_, synchronize
+from horo.torch.parcels import Slot, too_many
 
 
 class Deltas(Gradients):

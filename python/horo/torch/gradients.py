@@ -10,17 +10,17 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
 from horo import _horo
 from horo.collectives import reduction
 from horo.handles import Handle
-from horo.process_sets import ProcessSet
 from horo.torch.compression import NoneCompressor
-from horo.torch.mpi_ops import allreduce_async_, grouped_allreduce_async_, sparse_allreduce_async
+from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
+from horo.torch.parcels import Parcel, Settings, Slot, too_many
 from horo.torch.tensors import dtype_number
 from horo.world import world
 
@@ -32,84 +32,6 @@ _PATIENCE_SECONDS = 5.0
 
 def waits_in_backward() -> bool:
     return os.environ.get("HORO_WAIT_IN_BACKWARD", "1").strip().lower() not in ("0", "false", "no", "off")
-
-
-class Settings(NamedTuple):
-    compression: Any
-    passes: int
-    op: int
-    predivide: float
-    sparse_as_dense: bool
-    process_set: ProcessSet
-
-    def scales(self) -> tuple[float, float]:
-        return 1.0 / self.predivide, self.predivide
-
-
-class Slot:
-    """A parameter."""
-
-    __slots__ = ("hook", "late", "left", "name", "native", "param", "parcel", "place", "sent", "sparse", "view")
-
-    def __init__(self, param: torch.Tensor, name: str, passes: int) -> None:
-        self.param = param
-        self.name = name
-        self.left = passes  # Backward passes until its gradient is complete.
-        self.sent = False  # Since the last synchronize().
-        self.late = False  # Its gradient did not come in the last step.
-        self.sparse = 0  # Dimensions of its gradient that are sparse.
-        self.hook: Any = None
-        self.parcel: Parcel | None = None  # None: travels alone.
-        self.native: _horo.Reduction | None = None
-        self.place: Any = None  # Of its gradient in the bucket's memory, as is the next.
-        self.view: torch.Tensor | None = None
-
-    def zeros(self) -> torch.Tensor:
-        """A gradient of this parameter that changes nothing."""
-        if self.view is not None:
-            return self.view.zero_()
-        if self.sparse == 0:
-            return torch.zeros_like(self.param)
-        indices = torch.empty(self.sparse, 0, dtype=torch.int64)
-        values = self.param.new_empty(0, *self.param.shape[self.sparse :])
-        return torch.sparse_coo_tensor(indices, values, self.param.shape, check_invariants=False)
-
-
-def too_many(slot: Slot) -> AssertionError:
-    return AssertionError(
-        "Gradients were computed more than backward_passes_per_step times before call to step(). Increase "
-        f"backward_passes_per_step to accumulate gradients locally. (Parameter '{slot.name}')"
-    )
-
-
-class Parcel:
-    """Gradients that are handed in together."""
-
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self.slots = list(slots)
-        self.missing = len(self.slots)
-        for slot in self.slots:
-            slot.parcel = self
-
-    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
-        """A gradient has come."""
-
-    def finish(self, compression: Any, tensor: torch.Tensor, context: Any) -> None:
-        """Of what was sent as a whole, which a group is not."""
-
-    def send(self, gradients: Gradients) -> None:
-        name = self.slots[0].name
-        pairs = [gradients.settings.compression.compress(slot.param.grad) for slot in self.slots]
-        before, after = gradients.settings.scales()
-        handle = grouped_allreduce_async_(
-            [tensor for tensor, _ in pairs],
-            name=name,
-            op=gradients.settings.op,
-            prescale_factor=before,
-            postscale_factor=after,
-            process_set=gradients.settings.process_set,
-        )
-        gradients.began(handle, [(slot, *pair) for slot, pair in zip(self.slots, pairs, strict=True)])
 
 
 class Gradients:
@@ -227,18 +149,30 @@ class Gradients:
         slots, self._pending, self._pending_bytes = self._pending, [], 0
         if not slots:
             return
+        self.send(slots, together=False)
+
+    def send(self, slots: list[Slot], *, together: bool) -> None:
         compression = self.settings.compression
-        plain = compression is NoneCompressor
+        if compression is NoneCompressor:
+            given = [(slot, slot.param.grad, None) for slot in slots]
+        else:
+            given = [(slot, *compression.compress(slot.param.grad)) for slot in slots]
         natives, sent = [], []
-        for slot in slots:
-            tensor, context = (slot.param.grad, None) if plain else compression.compress(slot.param.grad)
-            if not (tensor.is_contiguous() and tensor.device.type == "cpu"):
+        for one in given:
+            slot, tensor, context = one
+            if not (tensor.is_contiguous() and tensor.is_cpu):
                 self._send_alone(slot, tensor, context)
                 continue
-            natives.append(self._native(slot, tensor))
-            sent.append((slot, tensor, context))
+            native = slot.native
+            if native is None or tensor.dtype is not slot.dtype:
+                native = slot.native = self.make_native(slot.name, tensor)
+                slot.dtype = tensor.dtype
+            address = tensor.data_ptr()
+            native.point_to(address, address)
+            natives.append(native)
+            sent.append(one)
         if natives:
-            self.hand_in(natives, sent)
+            self.hand_in(natives, sent, together=together)
 
     def _send_alone(self, slot: Slot, tensor: torch.Tensor, context: Any) -> None:
         """What lies unusually, or nowhere that horo can reach: the operation knows what to do, or to say."""
@@ -253,20 +187,14 @@ class Gradients:
         )
         self.began(handle, [(slot, tensor, context)])
 
-    def hand_in(self, natives: list[_horo.Reduction], sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
-        batch = self._runtime.submit_each(natives, self.settings.process_set.number(), sent)
+    def hand_in(
+        self, natives: list[_horo.Reduction], sent: list[tuple[Slot | Parcel, Any, Any]], *, together: bool
+    ) -> None:
+        batch = self._runtime.reduce(natives, self.settings.process_set.number(), sent, together)
         self.began(Handle(batch, lambda _: None), sent)
 
     def began(self, handle: Handle, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
         self._under_way.append((handle, sent))
-
-    def _native(self, slot: Slot, tensor: torch.Tensor) -> _horo.Reduction:
-        native = slot.native
-        if native is None or native.dtype != dtype_number(tensor, "allreduce"):
-            native = slot.native = self.make_native(slot.name, tensor)
-        address = tensor.data_ptr()
-        native.point_to(address, address)
-        return native
 
     def make_native(self, name: str, tensor: torch.Tensor) -> _horo.Reduction:
         before, after = self.settings.scales()
@@ -289,6 +217,9 @@ class Gradients:
         if missing and self._sent and all(slot.late for slot in missing):
             # They did not come in the last step either: zeros for them now, so that there is something to wait for.
             self._fill(missing)
+            missing = []
+        if not missing:
+            self._close_parcels()
         self.flush()
         if self._waits and self._under_way:
             # Behind the callbacks of other optimizers: what one has not handed in yet, another rank may wait for.
@@ -329,6 +260,14 @@ class Gradients:
                 slot.param.grad = slot.zeros()
             self._ready(slot, slot.param.grad)
 
+    def _close_parcels(self) -> None:
+        """All gradients that can come have come: parcels with frozen parameters go without these."""
+        for slot in self.slots.values():
+            parcel = slot.parcel
+            if parcel is not None and 0 < parcel.missing < len(parcel.slots):
+                parcel.missing = 0
+                parcel.send(self)
+
     def synchronize(self) -> None:
         if not self.works():
             self.synchronized = True
@@ -339,6 +278,7 @@ class Gradients:
             for slot in missing:
                 slot.late = True
             self._fill(missing)
+            self._close_parcels()
             self.flush()
             self._wait()
         finally:
@@ -383,6 +323,8 @@ class Gradients:
 
     def _finish(self, result: Any, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
         compression = self.settings.compression
+        if compression is NoneCompressor and result is None:
+            return
         for whose, tensor, context in sent:
             if isinstance(whose, Parcel):
                 whose.finish(compression, tensor, context)

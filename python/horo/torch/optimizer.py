@@ -15,8 +15,9 @@ from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.buckets import BucketedGradients
 from horo.torch.compression import Compression
 from horo.torch.deltas import Deltas
-from horo.torch.gradients import Gradients, Parcel, Settings
+from horo.torch.gradients import Gradients
 from horo.torch.mpi_ops import Adasum, Average, Sum, allreduce
+from horo.torch.parcels import Parcel, Settings
 from horo.world import world
 
 # What belongs to the wrapper; everything else is the original's.

@@ -91,6 +91,25 @@ def test_parameters_can_be_frozen_unfrozen_and_added(hvd: ModuleType) -> None:
     same_on_all_ranks(hvd, mine)
 
 
+@pytest.mark.parametrize("arguments", [{"groups": 1}, {"gradient_as_bucket_view": True}], ids=str)
+def test_groups_and_buckets_go_without_frozen_parameters(hvd: ModuleType, arguments: dict[str, Any]) -> None:
+    mine, alone = model_of(), model_of()
+    optimizer = hvd.DistributedOptimizer(sgd(mine.parameters()), mine.named_parameters(), **arguments)
+    reference = sgd(alone.parameters())
+    for step in range(3):
+        inputs, targets = data_of(step)
+        for model, its in ((mine, optimizer), (alone, reference)):
+            model[2].weight.requires_grad_(step != 1)
+            its.zero_grad()
+        loss_of(mine, share_of(hvd, inputs), share_of(hvd, targets)).backward()
+        loss_of(alone, inputs, targets).backward()
+        for one, other in zip(mine.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6)
+        optimizer.step()
+        reference.step()
+    close(mine, alone)
+
+
 def test_sparse_gradients_are_reduced_sparse_or_dense(hvd: ModuleType) -> None:
     for dense in (False, True):
         torch.manual_seed(5)
