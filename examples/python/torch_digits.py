@@ -28,12 +28,17 @@ class Pace:
 
     def reset(self) -> None:
         self.since, self.images, self.waited = time.perf_counter(), 0, 0.0
+        self.until: float | None = None
+
+    def stop(self) -> None:
+        """What follows is not training."""
+        self.until = time.perf_counter()
 
     def note(self, **facts: Any) -> None:
         """All ranks call this together."""
         if not self.enabled:
             return
-        now = time.perf_counter()
+        now = self.until or time.perf_counter()
         spent = max(now - self.since, 1e-9)
         every = hvd.allgather(torch.tensor([[self.images / spent, self.waited / spent]]), name="pace").tolist()
         if self.file is not None:
@@ -80,6 +85,7 @@ def main() -> None:
             total += loss.item()
             if step % 8 == 0:
                 pace.note(epoch=epoch + step / len(loader), loss=total / step)
+        pace.stop()
         losses.append(digits.mean_over_ranks(total / len(loader)))
         right = digits.accuracy(model, testing)
         pace.note(epoch=epoch + 1, loss=losses[-1], accuracy=right)
