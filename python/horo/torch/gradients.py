@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from horo import _horo
-from horo.collectives import reduction
+from horo.collectives import Average, reduction
 from horo.handles import Handle
 from horo.torch.compression import NoneCompressor
 from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
@@ -101,6 +101,8 @@ class Gradients:
     def arrived(self, slot: Slot) -> None:
         if not self.works():
             return
+        if slot.filled:
+            self._take_back(slot)
         if slot.left <= 0 or slot.sent:
             raise too_many(slot)
         gradient = slot.param.grad
@@ -109,11 +111,19 @@ class Gradients:
         slot.left -= 1
         self.synchronized = False
         if slot.left == 0:
-            slot.late = False
             self._ready(slot, gradient)
         elif slot.parcel is not None:
             slot.parcel.take(slot, gradient)
         self._watch_end()
+
+    def _take_back(self, slot: Slot) -> None:
+        """Zeros were sent for it at the end of an earlier pass of this step, and now its gradient comes after all. What
+        was reduced is equal on all ranks, so the average of it with the gradient added is right."""
+        slot.late = slot.filled = False
+        if slot.parcel is None and self.settings.op == Average:
+            slot.sent = False
+            slot.left = 1
+            self._sent -= 1
 
     def _ready(self, slot: Slot, gradient: torch.Tensor) -> None:
         slot.sent = True
@@ -215,8 +225,10 @@ class Gradients:
     def _backward_ended(self) -> None:
         missing = self._missing()
         if missing and self._sent and all(slot.late for slot in missing):
-            # They did not come in the last step either: zeros for them now, so that there is something to wait for.
+            # They did not come in an earlier step either: zeros for them now, so that there is something to wait for.
             self._fill(missing)
+            for slot in missing:
+                slot.filled = True
             missing = []
         if not missing:
             self._close_parcels()
@@ -292,7 +304,7 @@ class Gradients:
         self._pending, self._pending_bytes = [], 0
         for slot in self.slots.values():
             slot.left = self.settings.passes
-            slot.sent = False
+            slot.sent = slot.filled = False
             if slot.parcel is not None:
                 slot.parcel.missing = len(slot.parcel.slots)
 

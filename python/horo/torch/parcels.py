@@ -29,14 +29,28 @@ class Settings(NamedTuple):
 class Slot:
     """A parameter."""
 
-    __slots__ = ("dtype", "hook", "late", "left", "name", "native", "param", "parcel", "sent", "sparse", "view")
+    __slots__ = (
+        "dtype",
+        "filled",
+        "hook",
+        "late",
+        "left",
+        "name",
+        "native",
+        "param",
+        "parcel",
+        "sent",
+        "sparse",
+        "view",
+    )
 
     def __init__(self, param: torch.Tensor, name: str, passes: int) -> None:
         self.param = param
         self.name = name
         self.left = passes  # Backward passes until its gradient is complete.
         self.sent = False  # Since the last synchronize().
-        self.late = False  # Its gradient did not come in the last step.
+        self.late = False  # Its gradient did not come in a step, and may not come again.
+        self.filled = False  # With zeros, at the end of a pass of this step.
         self.sparse = 0  # Dimensions of its gradient that are sparse.
         self.hook: Any = None
         self.parcel: Parcel | None = None  # None: travels alone.
