@@ -53,9 +53,9 @@ class Model(torch.nn.Module):
         return self.used(inputs) + (self.now_and_then(inputs) if both else 0)
 
 
-def download(backend):
+def download(backend, name):
     """The first rank of a host fetches, which takes it a while; the others wait for it."""
-    file = FOLDER / "downloaded"
+    file = FOLDER / name
     if backend.hvd.local_rank() == 0:
         matrix = torch.randn(300, 300)
         for _ in range(50):
@@ -70,10 +70,8 @@ def main():
     backend = Backend()
     backend.initialize()
     rank, size = backend.hvd.rank(), backend.hvd.size()
-    for _ in range(3):
-        (FOLDER / "downloaded").unlink(missing_ok=True) if rank == 0 else None
-        backend.local_barrier()
-        download(backend)
+    for number in range(3):
+        download(backend, f"downloaded.{number}")
 
     torch.manual_seed(100 + rank)  # Broadcasting has to make the models equal.
     model = Model()
