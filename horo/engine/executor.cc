@@ -44,9 +44,9 @@ Status Executor::submit(Work work) {
 
 bool Executor::run_here(Work& work, bool may_spin) {
   uint64_t bytes = 0;
-  for (const Unit& unit : work.units) {
-    if (is_special(unit.kind())) return false;
-    bytes += unit.bytes() * (unit.tensors.front().varies() ? static_cast<uint64_t>(carrier_.size()) : 1);
+  for (const UnitPtr& unit : work.units) {
+    if (is_special(unit->kind())) return false;
+    bytes += unit->bytes() * (unit->tensors.front().varies() ? static_cast<uint64_t>(carrier_.size()) : 1);
   }
   if (bytes > kSmall) return false;
   {
@@ -81,9 +81,9 @@ void Executor::run(Work& work) {
     return;
   }
   observation_.begun(work);
-  if (is_special(work.units.front().kind())) {
+  if (is_special(work.units.front()->kind())) {
     observation_.done(work, {});
-    for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
+    for (size_t i = 0; i < work.units.size(); ++i) special_(*work.units[i], work.submissions[i]);
     return;
   }
   carrier_.set_ways(work.ways);

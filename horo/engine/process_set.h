@@ -32,8 +32,10 @@ class ProcessSet {
   int size() const { return group_->size(); }
   group::Group& group() { return *group_; }
 
-  /// The engine's bell must be rung afterwards.
-  Status submit(const Handle& submission);
+  /// What the calls ask for, if that is possible.
+  Result<UnitPtr> describe(const std::vector<Call>& calls) const;
+  /// True: the engine's bell must be rung, or the thread waits for it; otherwise that has happened already.
+  Result<bool> submit(const Handle& submission);
   /// One at a time; answered when everybody has joined.
   Status join(const Handle& joining);
 
@@ -60,6 +62,7 @@ class ProcessSet {
              const NegotiationOptions& options, Executor::Special special, const Observation& observation);
   void act(Output& output, Time now, bool here, bool may_spin);
   void run_batch(output::Run& batch, Time now, bool here, bool may_spin);
+  bool lets_come(Time now);
   void announce_new(Time now);
   void tell_ready(Time now);
   void run(Work work, bool here, bool may_spin);
@@ -84,6 +87,7 @@ class ProcessSet {
   uint64_t batches_ = 0;
   std::optional<Time> waiting_since_;
   Time noted_;
+  std::optional<Time> announce_at_;  ///< What was handed in is announced then, together with what comes until then.
 
   mutable std::mutex mutex_;
   Handle joining_;

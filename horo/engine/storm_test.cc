@@ -104,11 +104,11 @@ class Set {
     for (const Tensor& tensor : unit.tensors) calls.push_back({tensor, nullptr, nullptr, nullptr, {}});
     const bool in_use = std::any_of(unit.tensors.begin(), unit.tensors.end(),
                                     [&](const Tensor& tensor) { return side.names.contains(tensor.name); });
-    const Status pushed = side.queue.push(std::make_shared<Submission>(std::move(calls), nullptr));
-    EXPECT_EQ(pushed.ok(), !in_use) << "a name in use, and no other, is refused";
-    if (!pushed.ok()) return false;
+    const bool taken = side.queue.push(std::make_shared<Submission>(std::move(calls), nullptr)).ok();
+    EXPECT_EQ(taken, !in_use) << "a name in use, and no other, is refused";
+    if (!taken) return false;
     for (const Tensor& tensor : unit.tensors) side.names.insert(tensor.name);
-    for (const Handle& handle : side.queue.take_new()) world_.at(member).announce(handle->unit(), world_.now());
+    for (const Handle& handle : side.queue.take_new()) world_.announce(member, handle->unit());
     ++side.next;
     return true;
   }

@@ -27,7 +27,7 @@ uint64_t Tensor::count() const {
   return count;
 }
 
-const std::string& Unit::key() const {
+const std::string& Unit::least_name() const {
   const Tensor* least = &tensors.front();
   for (const Tensor& tensor : tensors) {
     if (tensor.name < least->name) least = &tensor;

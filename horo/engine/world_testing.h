@@ -86,6 +86,7 @@ class World {
     }
   }
   void pass(Duration time) { now_ += time; }
+  void announce(int member, const Unit& unit) { at(member).announce(std::make_shared<Unit>(unit), now_); }
 
   struct Log {
     std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+', and new settings between them.
@@ -107,10 +108,10 @@ class World {
     Log& log = logs_[static_cast<size_t>(member)];
     if (const auto* run = std::get_if<output::Run>(&output)) {
       std::string keys;
-      for (const Unit& unit : run->units) {
-        keys += (keys.empty() ? "" : "+") + unit.key();
-        on_run(member, unit);
-        on_done(member, unit.key());
+      for (const UnitPtr& unit : run->units) {
+        keys += (keys.empty() ? "" : "+") + unit->key();
+        on_run(member, *unit);
+        on_done(member, unit->key());
       }
       log.runs.push_back(keys);
     } else if (const auto* fail = std::get_if<output::Fail>(&output)) {
