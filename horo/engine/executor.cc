@@ -12,14 +12,15 @@ bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemo
 }  // namespace
 
 Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
-                   const Observation& observation)
+                   Ended ended, const Observation& observation)
     : engine_(engine),
       group_(group),
       carrier_(std::move(group)),
       scratch_(pool),
       observation_(observation),
       runner_(carrier_, scratch_, observation),
-      special_(std::move(special)) {}
+      special_(std::move(special)),
+      ended_(std::move(ended)) {}
 
 Executor::~Executor() {
   stop(Status(Code::kStopped, "the process set has ended"));
@@ -78,6 +79,7 @@ void Executor::run(Work& work) {
     for (const Handle& submission : work.submissions) {
       if (submission) submission->finish(outcome, work.answer);
     }
+    if (work.ends) ended_(work.verdict);
     return;
   }
   observation_.begun(work);

@@ -18,9 +18,10 @@ ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<
     : engine_(engine),
       group_(std::move(group)),
       observation_(observation),
-      executor_(engine, pool, group_, std::move(special), observation),
       negotiation_(Tree::of(group_->shape(), group_->member()), options),
-      tuning_{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window, .ways = {}} {}
+      tuning_{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window, .ways = {}},
+      executor_(
+          engine, pool, group_, std::move(special), [this](const Status& why) { close(why); }, observation) {}
 
 Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
                                                      std::shared_ptr<group::Group> group,
@@ -79,7 +80,7 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   const auto is_batch = [](const Output& output) { return std::holds_alternative<output::Run>(output); };
   if (std::any_of(outputs.begin(), outputs.end(), is_batch)) observation_.cycle();
   for (Output& output : outputs) act(output, now, here, may_spin);
-  if (why) return close(*why);
+  if (why) return close(given_up_.value_or(*why));
   note_waiting(now);
 }
 
@@ -154,8 +155,18 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
     observation_.stalled();
     engine_.log().warning(stall_text(*stall, ranks()));
   } else if (auto* abort = std::get_if<output::Abort>(&output)) {
-    close(Status(Code::kTimeout, abort->message));
+    give_up(Status(Code::kTimeout, abort->message), here, may_spin);
   }
+}
+
+// The word reaches a member before any that has heard it leaves. Until then a loss is no news: whoever is lost may have
+// left because of the word.
+void ProcessSet::give_up(const Status& why, bool here, bool may_spin) {
+  given_up_ = why;
+  Work work;
+  work.verdict = why;
+  work.ends = true;
+  run(std::move(work), here, may_spin);
 }
 
 void ProcessSet::run(Work work, bool here, bool may_spin) {

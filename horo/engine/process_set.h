@@ -68,13 +68,13 @@ class ProcessSet {
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
   void note_tuned(const output::Tuned& tuned);
+  void give_up(const Status& why, bool here, bool may_spin);
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   std::unique_ptr<group::Post> post_;
   Queue queue_;
   const Observation observation_;
-  Executor executor_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
   std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
@@ -82,6 +82,7 @@ class ProcessSet {
   // The driver's.
   Negotiation negotiation_;
   Ways ways_;
+  std::optional<Status> given_up_;  ///< Was told, and ends the set when all members have heard it.
   std::unique_ptr<TuningLog> tuning_log_;
   Negotiation::Counters counted_;  ///< What the metrics have been told.
   uint64_t batches_ = 0;
@@ -92,6 +93,7 @@ class ProcessSet {
   mutable std::mutex mutex_;
   Handle joining_;
   Tuning tuning_;
+  Executor executor_;  ///< Last: its thread may use all the rest until it has ended.
 };
 
 }  // namespace horo::engine

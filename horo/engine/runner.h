@@ -31,6 +31,7 @@ struct Work {
   /// the others would find it gone before they hear the same.
   Status verdict;
   int64_t answer = 0;
+  bool ends = false;    ///< Without units: the verdict ends the set.
   uint64_t number = 0;  ///< Counts the batches of the set, the same on all members.
   Ways ways = {};
 };
