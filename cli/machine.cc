@@ -27,7 +27,7 @@ std::string cpuinfo(const std::set<std::string>& names) {
 }
 
 std::string model() {
-  const std::string name = cpuinfo({"model name"});
+  std::string name = cpuinfo({"model name"});
   if (!name.empty()) return name;
   // Arm kernels tell numbers instead of names; these are the parts of the servers one meets.
   const std::string part = cpuinfo({"CPU part"});

@@ -22,7 +22,7 @@ namespace {
 std::vector<std::string> environment_lines(const Environment::Variables& changes) {
   std::vector<std::string> lines;
   const Environment all = Environment::of_process().with(changes);
-  for (const auto& [name, value] : all.variables()) lines.push_back(name + "=" + value);
+  for (const auto& [name, value] : all.variables()) lines.push_back(text(name, "=", value));
   return lines;
 }
 

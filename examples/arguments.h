@@ -31,10 +31,10 @@ class Arguments {
     return fallback;
   }
 
-  std::string text(std::string_view name, std::string fallback, std::string_view help) {
+  std::string text(std::string_view name, const std::string& fallback, std::string_view help) {
     describe(std::string(name) + " X", help, fallback);
     const std::string* given = take(name);
-    return given == nullptr ? std::move(fallback) : *given;
+    return given == nullptr ? fallback : *given;
   }
 
   /// Remembered: finish() shows the first one and exits.

@@ -264,7 +264,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Hosts, testing::Values("aabb", "aaab", "abbccc"
 TEST(Hierarchy, IsForcedAndForbiddenByName) {
   const std::map<std::string, std::string_view> expected = {
       {"hierarchy", kTwoLevels}, {"pairwise", "pairwise"}, {"allreduce=hierarchy-flood", "hierarchy-flood"}};
-  for (const auto& [knob, algorithm] : expected) {
+  for (const auto& [knob, named] : expected) {
+    const std::string_view algorithm = named;  // clang 14 captures no structured binding.
     auto job = Job::start(on_hosts("aabb", {{"HORO_ALGORITHM", knob}}), [&](group::Engine& engine) {
       std::vector<uint64_t> values(1000, 1);
       const Status status = engine.world().run(sum_of(values.size()), bytes_of(values), bytes_of(values));

@@ -3,7 +3,8 @@
 #
 # Debian and Ubuntu packages are installed when this runs as root or with passwordless sudo, only those that are missing.
 # Otherwise it says which are missing and how to get them; SKIP_PACKAGES=1 believes that they are there. "python" makes
-# the virtual environment .venv.
+# the virtual environment .venv, with PyTorch where a build for CPUs can be had (TORCH=any takes one with CUDA too,
+# gigabytes of it; TORCH=no none).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -96,6 +97,33 @@ ensure_formatter() {
   [ -x .venv/bin/clang-format ] || .venv/bin/python -m pip install --quiet clang-format==14.0.6
 }
 
+# PyTorch is for tests and examples: they are skipped without it, and say so.
+ensure_torch() {
+  local stamp=.venv/.torch list=python/requirements-torch.txt
+  [ "${TORCH:-}" != no ] || return 0
+  if [ ! -f $stamp ] || [ ! $stamp -nt $list ] || [ "$(head -n 1 $stamp)" != "asked for: ${TORCH:-cpu}" ]; then
+    { echo "asked for: ${TORCH:-cpu}" && install_torch $list; } >.venv/.torch.new
+    mv .venv/.torch.new $stamp
+  fi
+  # What was wrong is said each time; asking again takes long.
+  [ "$(wc -l <$stamp)" = 1 ] || { tail -n +2 $stamp && say "rm $stamp tries again"; }
+}
+
+install_torch() { # LIST: says what went wrong
+  local pip=(.venv/bin/python -m pip) quiet=(--quiet --disable-pip-version-check) plan
+  if ! plan=$("${pip[@]}" install "${quiet[@]}" --dry-run --report - -r "$1" 2>&1); then
+    say "PyTorch cannot be had here; its tests and examples are skipped. pip said:"
+    printf '%s\n' "$plan" | tail -n 3
+  elif [ "${TORCH:-}" != any ] && grep -q '"name": *"nvidia-' <<<"$plan"; then
+    say "pip finds PyTorch with CUDA only, which is gigabytes: its tests and examples are skipped. Point pip at an index"
+    say "with builds for CPUs (PIP_EXTRA_INDEX_URL), or set TORCH=any to take this one"
+  else
+    say "installing PyTorch into .venv" >&2
+    "${pip[@]}" install "${quiet[@]}" -r "$1" >&2 ||
+      say "PyTorch could not be installed; its tests and examples are skipped"
+  fi
+}
+
 ensure_venv() {
   local stamp=.venv/.ready
   # A folder that was kept for another machine may lack its Python.
@@ -115,6 +143,7 @@ for group in "$@"; do
     python)
       install_packages "${python_packages[@]}"
       ensure_venv
+      ensure_torch
       ;;
     lint)
       install_packages "${lint_packages[@]}" "${python_packages[@]}"

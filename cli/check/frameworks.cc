@@ -40,7 +40,7 @@ const std::vector<std::string>& framework_names() {
 
 std::string find_python(const Environment& environment, const std::string& beside) {
   for (const char* name : {"python3", "python"}) {
-    const std::string own = text(beside, "/", name);
+    std::string own = text(beside, "/", name);
     if (access(own.c_str(), X_OK) == 0) return own;
   }
   for (const char* name : {"python3", "python"}) {

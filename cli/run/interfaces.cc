@@ -31,7 +31,7 @@ Result<net::Address> first_interface(const std::vector<std::string>& wanted) {
   std::string names;
   for (const std::string& one : wanted) {
     names += text(names.empty() ? "" : ", ", one);
-    const auto literal = net::Address::ip(one, 0);
+    auto literal = net::Address::ip(one, 0);
     if (literal.ok() && has_address(list, *literal)) return literal;
     if (literal.ok()) continue;
     if (auto found = net::choose_interface(list, one); found.ok()) return found;

@@ -24,7 +24,7 @@ Result<std::vector<net::Address>> addresses_of(const HostRoute& host) {
 /// This host's address as `host` sees it: what its sshd says, unless that is another machine's (a jump host, address
 /// translation); else what our routing table says.
 Result<net::Address> seen_by(const HostRoute& host) {
-  const auto said = net::Address::ip(host.connector, 0);
+  auto said = net::Address::ip(host.connector, 0);
   if (said.ok() && !said->is_loopback() && is_own_address(*said)) return said;
   HORO_ASSIGN(const auto addresses, addresses_of(host));
   for (const net::Address& to : addresses) {

@@ -105,7 +105,7 @@ Result<Child> spawn(const SpawnOptions& options) {
   std::vector<std::string> shell{"/bin/sh", options.program};
   shell.insert(shell.end(), arguments.begin() + 1, arguments.end());
   std::vector<std::string> variables;
-  for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
+  for (const auto& [name, value] : options.environment) variables.push_back(text(name, "=", value));
   HORO_ASSIGN(Pipe trouble, Pipe::create());
   fcntl(trouble.from.get(), F_SETFL, O_NONBLOCK);
   const std::vector<char*> argument_list = pointers(arguments);

@@ -330,12 +330,15 @@ typedef struct horo_tensor {
   size_t split_count;
   horo_allocate allocate;
   void* allocate_context;
+  /* Of an allreduce or broadcast: elements from one index of each dimension to the next, where that is not row by row;
+   * without gaps (channels last, say). Input and output lie alike, and on all ranks. */
+  const int64_t* strides; /* NULL: one row after the other */
 } horo_tensor;
 
 #define HORO_TENSOR_INIT                                                                                           \
   {                                                                                                                \
     sizeof(horo_tensor), NULL, HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 1.0, 1.0, NULL, 0, NULL, NULL, NULL, 0, NULL, \
-        NULL                                                                                                       \
+        NULL, NULL                                                                                                 \
   }
 
 /* Hands in tensors; several are a group, of one kind, and become ready together. The call itself fails, and hands
@@ -348,10 +351,15 @@ horo_status* horo_runtime_submit(horo_runtime* runtime, int set, const horo_tens
  * horo_runtime_submit and horo_handle_wait do. `handle` may be NULL; it is set when tensors were handed in. */
 horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
                               horo_handle** handle);
+/* The same, but waits up to `timeout` seconds: HORO_TIMEOUT when it is not done yet. It goes on then, and its handle is
+ * waited for. `handle` must not be NULL. */
+horo_status* horo_runtime_run_for(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                                  double timeout, horo_handle** handle);
 /* This rank has no more data: it gives the identity of each reduction until all ranks of the set have joined. The
  * answer of the handle is the last rank that joined. */
 horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle);
 
+/* 0 or 1; -1 in a forked child. */
 int horo_handle_done(const horo_handle* handle);
 /* Waits up to `timeout` seconds (negative: for ever) and returns the outcome; HORO_TIMEOUT when it is not done yet. */
 horo_status* horo_handle_wait(horo_handle* handle, double timeout);
@@ -364,7 +372,7 @@ typedef struct horo_result {
   void* memory;
   const int64_t* shape;
   size_t dimensions;
-  const uint64_t* received_splits; /* of an alltoall: rows of each member */
+  const uint64_t* received_splits; /* of an alltoall or allgather: rows of each member */
   size_t split_count;
 } horo_result;
 

@@ -220,13 +220,13 @@ horo_tensor tensor_of(const char* name, horo_kind kind, T* data, const int64_t& 
 class Handle {
  public:
   explicit Handle(horo_handle* handle) : handle_(handle, horo_handle_destroy) {}
-  bool done() const { return horo_handle_done(handle_.get()) != 0; }
+  bool done() const { return horo_handle_done(handle_.get()) == 1; }
   /// Throws what the operation ended in. Negative: waits for ever.
   void wait(double timeout = -1) { check(horo_handle_wait(handle_.get(), timeout)); }
   /// False when it is not done by then.
   bool wait_for(double seconds) {
     horo_status* status = horo_handle_wait(handle_.get(), seconds);
-    if (status != nullptr && !done()) {
+    if (horo_status_code(status) == HORO_TIMEOUT && !done()) {
       horo_status_free(status);
       return false;
     }
@@ -280,6 +280,19 @@ class Runtime {
   /// Hands in and waits; all of it is done by this thread.
   void run(const std::vector<horo_tensor>& tensors, int set = 0) {
     check(horo_runtime_run(get(), set, tensors.data(), tensors.size(), nullptr));
+  }
+  /// Hands in and waits for so long: the handle may not be done yet.
+  Handle run_for(const std::vector<horo_tensor>& tensors, double seconds, int set = 0) {
+    horo_handle* handle = nullptr;
+    horo_status* status = horo_runtime_run_for(get(), set, tensors.data(), tensors.size(), seconds, &handle);
+    if (handle == nullptr) check(status);
+    Handle made(handle);
+    if (made.done()) {
+      check(status);
+    } else {
+      horo_status_free(status);
+    }
+    return made;
   }
   template <class T>
   void allreduce(const char* name, T* data, size_t count, horo_reduce_op op = HORO_SUM, int set = 0) {

@@ -79,7 +79,7 @@ Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
   if (handle.submission->done()) return handle.submission->status();
   constexpr double kPiece = 0.1;
   while (true) {
-    const Status status =
+    Status status =
         handle.runtime->wait(handle.set, handle.submission, deadline.earlier(Deadline::after_seconds(kPiece)));
     if (status.code() != Code::kTimeout || handle.submission->done() || deadline.expired()) return status;
   }
@@ -155,7 +155,7 @@ horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** han
 }
 
 int horo_handle_done(const horo_handle* handle) {
-  if (is_absent(handle, "horo_handle_done", "handle")) return -1;
+  if (is_absent(handle, "horo_handle_done", "handle") || !handle->process.is_current()) return -1;
   return handle->submission->done() ? 1 : 0;
 }
 

@@ -65,6 +65,55 @@ TEST(ApiRuntime, WithNothingSetIsAJobOfOneRank) {
   EXPECT_EQ(values, (std::vector<float>{3, 4}));
 }
 
+TEST(ApiRuntime, WhatIsHandedInToWaitGoesOnWhenTheTimeIsOver) {
+  run_ranks(2, [](Runtime& runtime) {
+    std::vector<float> values(3, 1.0F);
+    const int64_t count = 3;
+    const horo_tensor tensor = horo::tensor_of("late", HORO_ALLREDUCE, values.data(), count);
+    if (runtime.rank() == 0) {
+      Handle late = runtime.run_for({tensor}, 0.01);
+      EXPECT_FALSE(late.done()) << "rank 1 hands it in after the barrier";
+      runtime.barrier("now");
+      late.wait();
+    } else {
+      runtime.barrier("now");
+      EXPECT_TRUE(runtime.run_for({tensor}, 60).done());
+    }
+    EXPECT_EQ(values, std::vector<float>(3, 2.0F));
+    EXPECT_EQ(code_of([&] { runtime.run_for({tensor}, 60, 7); }), HORO_INVALID_ARGUMENT) << "no such set";
+  });
+}
+
+TEST(ApiRuntime, TensorsTravelAsTheyLieIfAllRanksHaveThemSo) {
+  run_ranks(2, [](Runtime& runtime) {
+    std::vector<float> values{0, 1, 2, 3, 4, 5};
+    const int64_t shape[] = {2, 3}, turned[] = {1, 2}, gaps[] = {6, 2};
+    horo_tensor tensor = horo::tensor_of("matrix", HORO_ALLREDUCE, values.data(), shape[0]);
+    tensor.shape = shape;
+    tensor.dimensions = 2;
+    tensor.strides = turned;
+    runtime.run({tensor});
+    EXPECT_EQ(values, (std::vector<float>{0, 2, 4, 6, 8, 10}));
+    if (runtime.rank() == 1) tensor.strides = nullptr;
+    std::string words;
+    try {
+      runtime.run({tensor});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), HORO_MISMATCH);
+      words = error.what();
+    }
+    EXPECT_NE(words.find("[2, 3] with strides [1, 2]"), std::string::npos) << words;
+    EXPECT_NE(words.find("[2, 3] row by row"), std::string::npos) << words;
+    EXPECT_EQ(values[5], 10) << "untouched";
+    tensor.strides = gaps;
+    EXPECT_EQ(code_of([&] { runtime.run({tensor}); }), HORO_INVALID_ARGUMENT);
+    // A program that was compiled before there were strides.
+    tensor.struct_size = offsetof(horo_tensor, strides);
+    runtime.run({tensor});
+    EXPECT_EQ(values[5], 20);
+  });
+}
+
 TEST(ApiRuntime, TensorsAreReducedInAnyOrder) {
   run_ranks(3, [](Runtime& runtime) {
     std::vector<float> a(10, static_cast<float>(runtime.rank())), b(20, 1.0F);

@@ -43,6 +43,9 @@ Result<Call> call_of(const horo_tensor& from) {
   call.tensor.prescale = from.prescale;
   call.tensor.postscale = from.postscale;
   if (from.dimensions > 0) call.tensor.shape.assign(from.shape, from.shape + from.dimensions);
+  if (from.dimensions > 0 && from.strides != nullptr) {
+    call.tensor.strides = horo::engine::layout_of(call.tensor.shape, {from.strides, from.dimensions});
+  }
   call.input = static_cast<const std::byte*>(from.input);
   call.output = static_cast<std::byte*>(from.output);
   call.allocate = allocate_of(from);
@@ -80,6 +83,17 @@ Status check_runtime(const horo_runtime* runtime, const char* function) {
   return horo::api::check_process(runtime->process, function);
 }
 
+Status run(horo_runtime& runtime, int set, const horo_tensor* tensors, size_t count, horo::Deadline deadline,
+           horo_handle** handle) {
+  HORO_ASSIGN(std::vector<Call> calls, calls_of(tensors, count));
+  auto made = std::make_unique<horo_handle>();
+  HORO_ASSIGN(horo::engine::Handle submission, runtime.runtime->submit_to_wait(set, std::move(calls)));
+  *made = horo_handle{runtime.runtime, runtime.process, set, std::move(submission)};
+  Status outcome = horo::api::wait_in_pieces(*made, deadline);
+  if (handle != nullptr) *handle = made.release();
+  return outcome;
+}
+
 }  // namespace
 
 std::optional<Kind> horo::api::kind_of(horo_kind kind) {
@@ -105,13 +119,16 @@ horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor*
                               horo_handle** handle) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check_runtime(runtime, "horo_runtime_run"));
-    HORO_ASSIGN(std::vector<Call> calls, calls_of(tensors, count));
-    auto made = std::make_unique<horo_handle>();
-    HORO_ASSIGN(horo::engine::Handle submission, runtime->runtime->submit_to_wait(set, std::move(calls)));
-    *made = horo_handle{runtime->runtime, runtime->process, set, std::move(submission)};
-    const Status outcome = horo::api::wait_in_pieces(*made, horo::Deadline::never());
-    if (handle != nullptr) *handle = made.release();
-    return outcome;
+    return run(*runtime, set, tensors, count, horo::Deadline::never(), handle);
+  });
+}
+
+horo_status* horo_runtime_run_for(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                                  double timeout, horo_handle** handle) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check_runtime(runtime, "horo_runtime_run_for"));
+    if (handle == nullptr) return wrong("horo_runtime_run_for: no place for the handle");
+    return run(*runtime, set, tensors, count, horo::Deadline::after_seconds(timeout), handle);
   });
 }
 

@@ -12,7 +12,7 @@ namespace horo {
 namespace {
 
 // Returns once a stop was requested.
-void wait_for_stop(std::stop_token token) {
+void wait_for_stop(const std::stop_token& token) {
   std::mutex mutex;
   std::condition_variable_any stopped;
   std::unique_lock lock(mutex);
@@ -21,7 +21,7 @@ void wait_for_stop(std::stop_token token) {
 
 TEST(Thread, RunsItsBodyUnderItsName) {
   std::promise<std::string> name;
-  auto thread = Thread::start("horo-engine", [&](std::stop_token) {
+  auto thread = Thread::start("horo-engine", [&](const std::stop_token&) {
     std::array<char, 32> buffer{};
     pthread_getname_np(pthread_self(), buffer.data(), buffer.size());
     name.set_value(buffer.data());
@@ -32,7 +32,7 @@ TEST(Thread, RunsItsBodyUnderItsName) {
 
 TEST(Thread, ALongNameIsCutNotRefused) {
   std::promise<std::string> name;
-  auto thread = Thread::start("horo-engine-of-group-17", [&](std::stop_token) {
+  auto thread = Thread::start("horo-engine-of-group-17", [&](const std::stop_token&) {
     std::array<char, 32> buffer{};
     pthread_getname_np(pthread_self(), buffer.data(), buffer.size());
     name.set_value(buffer.data());
@@ -45,7 +45,7 @@ TEST(Thread, BlocksAllSignalsButItsOwnFaultsAndLeavesTheCallersMaskAlone) {
   sigset_t before;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
   std::promise<sigset_t> mask;
-  auto thread = Thread::start("horo-test", [&](std::stop_token) {
+  auto thread = Thread::start("horo-test", [&](const std::stop_token&) {
     sigset_t inside;
     pthread_sigmask(SIG_SETMASK, nullptr, &inside);
     mask.set_value(inside);
@@ -65,7 +65,7 @@ TEST(Thread, BlocksAllSignalsButItsOwnFaultsAndLeavesTheCallersMaskAlone) {
 TEST(Thread, TheDestructorStopsAndJoins) {
   bool ended = false;
   {
-    auto thread = Thread::start("horo-test", [&](std::stop_token token) {
+    auto thread = Thread::start("horo-test", [&](const std::stop_token& token) {
       wait_for_stop(token);
       ended = true;
     });
@@ -77,7 +77,7 @@ TEST(Thread, TheDestructorStopsAndJoins) {
 
 TEST(Thread, AssigningOverARunningThreadStopsItFirst) {
   bool ended = false;
-  auto first = Thread::start("horo-first", [&](std::stop_token token) {
+  auto first = Thread::start("horo-first", [&](const std::stop_token& token) {
     wait_for_stop(token);
     ended = true;
   });

@@ -15,7 +15,7 @@ std::vector<int> everybody(int ranks) {
   return all;
 }
 
-void add(std::vector<Origin>& origins, std::vector<int> ranks, Run run) {
+void add(std::vector<Origin>& origins, const std::vector<int>& ranks, Run run) {
   for (uint64_t i = 0; i < run.count; ++i) origins.push_back({ranks, run.offset + i});
 }
 

@@ -134,7 +134,9 @@ uint64_t operations(const Variables& variables, int groups, int members) {
     for (int one = 0; one < groups; ++one) {
       std::vector<Call> calls;
       for (int member = 0; member < members; ++member) {
-        calls.push_back(sum_of(text("t", one, ".", member), data[static_cast<size_t>(one * members + member)]));
+        calls.push_back(
+            sum_of(text("t", one, ".", member),
+                   data[static_cast<size_t>(one) * static_cast<size_t>(members) + static_cast<size_t>(member)]));
       }
       watched.emplace_back(runtime, std::move(calls));
     }

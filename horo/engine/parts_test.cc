@@ -84,6 +84,45 @@ TEST(Unit, AGroupInAnotherOrderHasTheSameKey) {
   EXPECT_FALSE(agree(group, turned));
 }
 
+TEST(Unit, MemoryThatIsTheSameHasOneLayout) {
+  using Numbers = std::vector<int64_t>;
+  EXPECT_EQ(layout_of({2, 3, 4}, Numbers{12, 4, 1}), Numbers{}) << "row by row";
+  EXPECT_EQ(layout_of({2, 1, 4}, Numbers{4, 99, 1}), Numbers{}) << "one index needs no stride";
+  EXPECT_EQ(layout_of({0, 3}, Numbers{7, 7}), Numbers{}) << "nothing lies anywhere";
+  EXPECT_EQ(layout_of({}, Numbers{}), Numbers{});
+  EXPECT_EQ(layout_of({2, 3}, Numbers{1, 2}), (Numbers{1, 2}));
+  EXPECT_EQ(layout_of({2, 1, 3}, Numbers{1, 50, 2}), layout_of({2, 1, 3}, Numbers{1, -4, 2}));
+}
+
+TEST(Unit, ALayoutHasNoGapsAndTwoThatDifferAreBothNamed) {
+  const auto with = [](std::vector<int64_t> strides, Kind kind = Kind::kAllreduce) {
+    Tensor tensor = tensor_of("image");
+    tensor.kind = kind;
+    tensor.shape = {2, 3, 4, 5};
+    tensor.strides = std::move(strides);
+    return Unit{{tensor}};
+  };
+  const Unit channels_last = with({60, 1, 15, 3});
+  EXPECT_TRUE(validate(channels_last, 1).ok());
+  EXPECT_TRUE(validate(with({60, 1, 15, 3}, Kind::kBroadcast), 1).ok());
+  for (const Unit& wrong : {with({60, 1, 15, 4}), with({120, 1, 15, 3}), with({60, 1, 15, 0}), with({60, -1, 15, 3}),
+                            with({60, 1, 15}), with({60, 1, 15, 3}, Kind::kAllgather)}) {
+    EXPECT_EQ(validate(wrong, 1).code(), Code::kInvalidArgument);
+  }
+  net::Writer writer(1 << 20);
+  encode(writer, channels_last);
+  encode(writer, with({60, 1, 15, 4}));
+  const std::vector<std::byte> bytes = writer.take();
+  net::Reader reader(bytes, "a unit");
+  EXPECT_EQ(decode_unit(reader), channels_last);
+  EXPECT_TRUE(reader.ok());
+  decode_unit(reader);
+  EXPECT_FALSE(reader.ok()) << "gaps";
+  const Difference found = difference(with({}), channels_last);
+  EXPECT_EQ(found.left, "[2, 3, 4, 5] row by row");
+  EXPECT_EQ(found.right, "[2, 3, 4, 5] with strides [60, 1, 15, 3]");
+}
+
 TEST(Unit, EveryTermThatDiffersIsNamed) {
   const Unit unit{{tensor_of("t")}};
   const auto what = [&](auto change) {
@@ -95,6 +134,7 @@ TEST(Unit, EveryTermThatDiffersIsNamed) {
   EXPECT_EQ(what([](Tensor& t) { t.kind = Kind::kBroadcast; }), "operations");
   EXPECT_EQ(what([](Tensor& t) { t.dtype = DType::kF64; }), "data types");
   EXPECT_EQ(what([](Tensor& t) { t.shape = {2}; }), "shapes");
+  EXPECT_EQ(what([](Tensor& t) { t.strides = {1}; }), "memory layouts");
   EXPECT_EQ(what([](Tensor& t) { t.reduction = Reduction::kMax; }), "reductions");
   EXPECT_EQ(what([](Tensor& t) { t.prescale = 2; }), "prescale factors");
   EXPECT_EQ(what([](Tensor& t) { t.postscale = 2; }), "postscale factors");

@@ -277,9 +277,9 @@ Status Runner::allgather(Pieces& pieces) {
   HORO_TRY(
       carrier_.run(sizes, reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(rows.data())));
   for (size_t p = 0; p < pieces.size(); ++p) {
-    uint64_t sum = 0;
-    for (size_t m = 0; m < members; ++m) sum += rows[m * pieces.size() + p];
-    HORO_TRY(make_output(pieces[p], with_rows(pieces[p].call->tensor, sum)));
+    std::vector<uint64_t>& received = pieces[p].output->received_splits;
+    for (size_t m = 0; m < members; ++m) received.push_back(rows[m * pieces.size() + p]);
+    HORO_TRY(make_output(pieces[p], with_rows(pieces[p].call->tensor, total(received))));
   }
   if (pieces.size() > 1) return allgather_together(pieces, rows);
   Operation operation = of_bytes(collective::Kind::kAllgather);

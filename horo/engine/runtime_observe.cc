@@ -33,7 +33,7 @@ void Runtime::begin_timeline(const Config& config) {
 
 Status Runtime::start_timeline(const std::string& path, bool mark_cycles) {
   if (path.empty()) return {Code::kInvalidArgument, "a timeline needs the name of a file"};
-  const Status stopped(Code::kStopped, "horo was shut down on this rank");
+  Status stopped(Code::kStopped, "horo was shut down on this rank");
   const auto ended = [this] {
     std::lock_guard lock(mutex_);
     return ended_;

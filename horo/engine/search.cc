@@ -143,9 +143,8 @@ void Search::prove() {
   phase_ = Phase::kProof;
 }
 
-void Search::finish(const Point& found, double gain) {
-  const Point kept = found;
-  best_ = kept;
+void Search::finish(Point found, double gain) {
+  best_ = std::move(found);
   gain_ = gain;
   phase_ = Phase::kDone;
 }

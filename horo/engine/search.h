@@ -58,7 +58,7 @@ class Search {
   bool next_value();
   void prove();
   void begin_again();
-  void finish(const Point& found, double gain);
+  void finish(Point found, double gain);
 
   const SearchOptions options_;
   const Point start_;

@@ -41,7 +41,7 @@ struct TensorResult {
   std::vector<int64_t> shape;
   std::byte* memory = nullptr;
   std::shared_ptr<std::byte> owner;       ///< Set when the engine allocated the memory.
-  std::vector<uint64_t> received_splits;  ///< Alltoall.
+  std::vector<uint64_t> received_splits;  ///< Alltoall, allgather: rows of each member.
 };
 
 /// Thread-safe. The memory of the calls must stay valid until it is done.

@@ -1,5 +1,6 @@
 #include "horo/engine/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -27,6 +28,22 @@ uint64_t Tensor::count() const {
   return count;
 }
 
+std::vector<int64_t> layout_of(const std::vector<int64_t>& shape, std::span<const int64_t> strides) {
+  bool by_rows = true;
+  uint64_t expected = 1;  // Wraps for what validate() refuses.
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] == 0) return {};
+    by_rows = by_rows && (shape[i] == 1 || static_cast<uint64_t>(strides[i]) == expected);
+    expected *= static_cast<uint64_t>(shape[i]);
+  }
+  if (by_rows) return {};
+  std::vector<int64_t> layout(strides.begin(), strides.end());
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) layout[i] = 1;
+  }
+  return layout;
+}
+
 const std::string& Unit::least_name() const {
   const Tensor* least = &tensors.front();
   for (const Tensor& tensor : tensors) {
@@ -43,13 +60,20 @@ uint64_t Unit::bytes() const {
 
 namespace {
 
-std::string shape_text(const Tensor& tensor) {
+std::string list_text(const std::vector<int64_t>& list, bool first_varies) {
   std::string text = "[";
-  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+  for (size_t i = 0; i < list.size(); ++i) {
     if (i > 0) text += ", ";
-    text += i == 0 && tensor.varies() ? "*" : std::to_string(tensor.shape[i]);
+    text += i == 0 && first_varies ? "*" : std::to_string(list[i]);
   }
   return text + "]";
+}
+
+std::string shape_text(const Tensor& tensor) { return list_text(tensor.shape, tensor.varies()); }
+
+std::string layout_text(const Tensor& tensor) {
+  if (tensor.strides.empty()) return text(shape_text(tensor), " row by row");
+  return text(shape_text(tensor), " with strides ", list_text(tensor.strides, false));
 }
 
 bool same_shape(const Tensor& a, const Tensor& b) {
@@ -67,7 +91,7 @@ bool same_scale(double a, double b) { return std::bit_cast<uint64_t>(a) == std::
 bool agree(const Tensor& a, const Tensor& b) {
   return a.name == b.name && a.kind == b.kind && a.dtype == b.dtype && a.reduction == b.reduction &&
          a.place == b.place && a.root == b.root && same_scale(a.prescale, b.prescale) &&
-         same_scale(a.postscale, b.postscale) && same_shape(a, b);
+         same_scale(a.postscale, b.postscale) && same_shape(a, b) && a.strides == b.strides;
 }
 
 Status too(const Tensor& tensor, std::string_view what) {
@@ -86,6 +110,34 @@ Status check_size(const Tensor& tensor) {
     }
     bytes *= static_cast<uint64_t>(std::max<int64_t>(extent, 1));
   }
+  return {};
+}
+
+/// Each element has a place of its own, and each place an element.
+bool is_dense(const Tensor& tensor) {
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] != 1) steps.emplace_back(tensor.strides[i], tensor.shape[i]);
+  }
+  std::sort(steps.begin(), steps.end());
+  int64_t expected = 1;
+  for (auto [stride, extent] : steps) {
+    if (stride != expected) return false;
+    expected *= extent;
+  }
+  return true;
+}
+
+/// After check_size().
+Status check_layout(const Tensor& tensor) {
+  if (tensor.strides.empty()) return {};
+  if (tensor.kind != Kind::kAllreduce && tensor.kind != Kind::kBroadcast) {
+    return too(tensor, "strides are for allreduce and broadcast; copy the tensor, row by row");
+  }
+  if (tensor.strides.size() != tensor.shape.size()) {
+    return too(tensor, text(tensor.strides.size(), " strides for ", tensor.shape.size(), " dimensions"));
+  }
+  if (!is_dense(tensor)) return too(tensor, text(layout_text(tensor), " has gaps or overlaps; copy the tensor"));
   return {};
 }
 
@@ -112,6 +164,7 @@ Status check(const Tensor& tensor, int members) {
   }
   if (!is_valid(tensor.dtype)) return too(tensor, "unknown dtype");
   HORO_TRY(check_size(tensor));
+  HORO_TRY(check_layout(tensor));
   if (tensor.reduces()) HORO_TRY(check_reduction(tensor));
   const bool needs_rows = tensor.varies() || tensor.kind == Kind::kReduceScatter;
   if (needs_rows && tensor.shape.empty()) return too(tensor, "a scalar has no rows; it needs one dimension at least");
@@ -164,6 +217,7 @@ Difference difference(const Tensor& a, const Tensor& b) {
     return make("data types", std::string(horo::name(a.dtype)), std::string(horo::name(b.dtype)));
   }
   if (!same_shape(a, b)) return make("shapes", shape_text(a), shape_text(b));
+  if (a.strides != b.strides) return make("memory layouts", layout_text(a), layout_text(b));
   if (a.reduction != b.reduction) {
     return make("reductions", std::string(name(a.reduction)), std::string(name(b.reduction)));
   }
@@ -195,11 +249,13 @@ void encode(net::Writer& writer, const Unit& unit) {
     writer.u64(std::bit_cast<uint64_t>(tensor.postscale));
     writer.count(tensor.shape.size());
     for (int64_t extent : tensor.shape) writer.u64(static_cast<uint64_t>(extent));
+    writer.count(tensor.strides.size());
+    for (int64_t stride : tensor.strides) writer.u64(static_cast<uint64_t>(stride));
   }
 }
 
 Unit decode_unit(net::Reader& reader) {
-  constexpr size_t kLeastBytes = 32;
+  constexpr size_t kLeastBytes = 36;
   Unit unit;
   unit.tensors.resize(reader.count(kMostTensors, kLeastBytes));
   if (unit.tensors.empty()) {
@@ -222,7 +278,9 @@ Unit decode_unit(net::Reader& reader) {
     tensor.postscale = std::bit_cast<double>(reader.u64());
     tensor.shape.resize(reader.count(kMostDimensions, 8));
     for (int64_t& extent : tensor.shape) extent = static_cast<int64_t>(reader.u64());
-    if (!check_size(tensor).ok()) reader.fail("an impossible shape");
+    tensor.strides.resize(reader.count(kMostDimensions, 8));
+    for (int64_t& stride : tensor.strides) stride = static_cast<int64_t>(reader.u64());
+    if (!check_size(tensor).ok() || !check_layout(tensor).ok()) reader.fail("an impossible shape");
   }
   return unit;
 }

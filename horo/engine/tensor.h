@@ -59,6 +59,9 @@ struct Tensor {
   double postscale = 1.0;
   /// As it is on this rank. Of an allgather and an alltoall the first extent is left out of every comparison.
   std::vector<int64_t> shape;
+  /// Elements from one index of each dimension to the next, without gaps between elements. Empty: one row after the
+  /// other. Of an allreduce and a broadcast, which do not care where an element lies, but only if all ranks agree.
+  std::vector<int64_t> strides;
 
   uint64_t count() const;
   uint64_t bytes() const { return count() * size_of(dtype); }
@@ -68,6 +71,10 @@ struct Tensor {
 
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
+
+/// What Tensor::strides says of memory with these strides: the same for memory that is the same, since the stride of a
+/// dimension with one index means nothing. There is one stride for each extent.
+std::vector<int64_t> layout_of(const std::vector<int64_t>& shape, std::span<const int64_t> strides);
 
 /// Tensors that were handed in together and become ready together; most units have one.
 struct Unit {

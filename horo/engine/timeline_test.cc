@@ -173,7 +173,7 @@ TEST_F(TimelineTest, WhenTheDiskIsFullTheFileStaysClosedAndTheLogSaysSo) {
 TEST_F(TimelineTest, ATensorGoesThroughItsPhasesInItsOwnRow) {
   TraceText text({2, 4, "host \"a\"", "clock", Time(std::chrono::microseconds(1000)), 77});
   std::string out = "[" + text.first();
-  const auto add = [&](TraceEvent one) { text.add(one, out); };
+  const auto add = [&](const TraceEvent& one) { text.add(one, out); };
   add(about(TraceStep::kHandedIn, 1010, {"a", "b"}));
   TraceEvent ready = event(TraceStep::kReady, 1015, 0, "a");
   ready.ranks = {3};

@@ -91,7 +91,7 @@ class Job {
       for (int tensor = 0; tensor < 5; ++tensor) tuner.ran(text("gradient ", tensor), 4096);
       now_ += std::chrono::duration_cast<Duration>(step_time(tuner.tuning()) * std::max(0.2, noise(random_)));
       (void)tuner.step(now_);
-      for (Measured& one : tuner.take_measured()) measured.push_back(std::move(one));
+      for (const Measured& one : tuner.take_measured()) measured.push_back(one);
     }
     return most;
   }

@@ -99,12 +99,12 @@ void Control::announce(const std::vector<int>& ranks, const Join& join) {
 }
 
 void Control::on_ready(GroupReady ready) {
-  auto& [ranks, terms] = ready;
+  const GroupTerms& terms = ready.terms;
   std::lock_guard lock(mutex_);
   if (terms.refusal.empty() && (terms.needs_wires || !terms.shares_memory)) {
-    for (const Status& refused : arrivals_.expect(terms.id, terms.epoch, ranks)) log_.warning(refused.message());
+    for (const Status& refused : arrivals_.expect(terms.id, terms.epoch, ready.ranks)) log_.warning(refused.message());
   }
-  terms_[std::move(ranks)].push_back(std::move(terms));
+  terms_[std::move(ready.ranks)].push_back(std::move(ready.terms));
   changed_.notify_all();
 }
 

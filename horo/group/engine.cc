@@ -39,8 +39,8 @@ Engine::~Engine() {
   if (control_ && control_->forked()) {
     // The threads are the parent's. Nothing here may be touched, least of all joined.
     (void)control_.release();
-    (void)new std::vector<Holding>(std::move(groups_));
-    (void)new std::shared_ptr<Group>(std::move(world_));
+    (void)new (std::nothrow) std::vector<Holding>(std::move(groups_));
+    (void)new (std::nothrow) std::shared_ptr<Group>(std::move(world_));
     return;
   }
   shutdown();
@@ -141,7 +141,7 @@ void Engine::shutdown() {
   untrack_fork(*control_);
 }
 
-void Engine::retire(Holding holding) {
+void Engine::retire(const Holding& holding) {
   Holding memory{.area = holding.area, .page = holding.page};
   control_->remove_group(*holding.group, [this, memory] { give_back(memory); });
 }

@@ -110,7 +110,7 @@ class Engine {
   std::unique_ptr<transport::Watcher> make_watcher(const std::vector<int>& ranks, bool shares_memory);
   Result<std::shared_ptr<Group>> add_group(uint64_t id, const std::vector<int>& ranks, std::unique_ptr<Plane> plane,
                                            std::unique_ptr<transport::Watcher> watcher, Holding holding);
-  void retire(Holding holding);
+  void retire(const Holding& holding);
   void give_back(const Holding& holding);
   collective::Shape shape_of(const std::vector<int>& ranks) const;
   std::vector<int> on_this_host(const std::vector<int>& ranks) const;

@@ -44,6 +44,11 @@ std::vector<T> random_values(size_t count, Random& random) {
 }
 
 template <class T>
+uint64_t bits_of(T value) {
+  return static_cast<std::make_unsigned_t<T>>(value);
+}
+
+template <class T>
 void check_integers(DType dtype) {
   Random random(seed());
   const auto a = random_values<T>(500, random), b = random_values<T>(500, random), c = random_values<T>(500, random);
@@ -52,7 +57,7 @@ void check_integers(DType dtype) {
              high = get(ReduceOp::kMax), both = get(ReduceOp::kAnd), any = get(ReduceOp::kOr),
              odd = get(ReduceOp::kXor);
   for (size_t i = 0; i < a.size(); ++i) {
-    const auto x = static_cast<uint64_t>(a[i]), y = static_cast<uint64_t>(b[i]), z = static_cast<uint64_t>(c[i]);
+    const uint64_t x = bits_of(a[i]), y = bits_of(b[i]), z = bits_of(c[i]);
     ASSERT_EQ(sum[i], static_cast<T>(x + y + z));
     ASSERT_EQ(product[i], static_cast<T>(x * y * z));
     ASSERT_EQ(low[i], std::min({a[i], b[i], c[i]}));

@@ -131,7 +131,7 @@ TEST_F(ListenerTest, ClosesGarbageAtOnce) {
     auto socket = Socket::connect(listener_->address(), soon());
     ASSERT_TRUE(socket.ok()) << socket.status();
     ASSERT_TRUE(socket->send_all(bytes, soon()).ok());
-    run_until([&] { return listener_->counts().garbage == static_cast<uint64_t>(i + 1); });
+    run_until([&] { return listener_->counts().garbage == static_cast<uint64_t>(i) + 1; });
   }
   EXPECT_EQ(listener_->pending(), 0u);
   EXPECT_EQ(testing::open_descriptors(), before);
@@ -212,7 +212,7 @@ TEST_F(ListenerTest, TellsEpochsOfLaterConnections) {
 }
 
 TEST(Opening, IsJudgedByItsFirstBytes) {
-  auto opening = [](std::vector<int> bytes) {
+  auto opening = [](const std::vector<int>& bytes) {
     std::vector<std::byte> first;
     for (int byte : bytes) first.push_back(static_cast<std::byte>(byte));
     return look_at(first);

@@ -63,7 +63,8 @@ TEST(Socket, GathersAndScattersBuffers) {
   std::array<std::byte, 9> second;
   std::array<std::span<std::byte>, 2> in = {std::span<std::byte>(first), std::span<std::byte>(second)};
   EXPECT_EQ(b.receive(in).bytes(), 7u);
-  EXPECT_EQ(std::memcmp(first.data(), "ho", 2) + std::memcmp(second.data(), "ronet", 5), 0);
+  EXPECT_EQ(std::memcmp(first.data(), "ho", 2), 0);
+  EXPECT_EQ(std::memcmp(second.data(), "ronet", 5), 0);
 }
 
 TEST(Socket, TellsAFullBufferFromALostPeer) {

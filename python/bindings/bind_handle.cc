@@ -17,25 +17,25 @@ nb::tuple shape_of(const horo_result& result) {
 
 /// Bytes that keep the handle, which owns them, alive.
 nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> memory_of(const nb::object& self, size_t index, size_t bytes) {
-  const horo_result result = nb::cast<Handle&>(self).result(index);
+  const horo_result result = nb::cast<Pending&>(self).handle().result(index);
   return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(result.memory, {bytes}, self);
 }
 
 }  // namespace
 
 void bind_handle(nb::module_& module) {
-  nb::class_<Handle>(module, "Handle", "Tensors that were handed in.")
-      .def("done", &Handle::done)
-      .def("wait", &Handle::wait_for, nb::arg("seconds"), nb::call_guard<nb::gil_scoped_release>(),
-           "False when it is not done by then; raises what it ended in.")
-      .def("answer", &Handle::answer)
+  nb::class_<Pending>(module, "Handle", "Tensors that were handed in.")
+      .def("done", [](const Pending& self) { return self.handle().done(); })
+      .def("wait", &Pending::wait, nb::arg("seconds"), "False when it is not done by then; raises what it ended in.")
+      .def("answer", [](const Pending& self) { return self.handle().answer(); })
       .def(
-          "shape", [](const Handle& self, size_t index) { return shape_of(self.result(index)); }, nb::arg("index"))
+          "shape", [](const Pending& self, size_t index) { return shape_of(self.handle().result(index)); },
+          nb::arg("index"))
       .def("memory", &memory_of, nb::arg("index"), nb::arg("bytes"))
       .def(
           "received_splits",
-          [](const Handle& self, size_t index) {
-            const horo_result result = self.result(index);
+          [](const Pending& self, size_t index) {
+            const horo_result result = self.handle().result(index);
             return std::vector<uint64_t>(result.received_splits, result.received_splits + result.split_count);
           },
           nb::arg("index"));

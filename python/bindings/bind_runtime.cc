@@ -12,7 +12,7 @@ namespace horo::python {
 
 namespace {
 
-void start(Runtime* self, const std::vector<std::vector<int>>& sets, const Runtime* predecessor) {
+void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* predecessor) {
   std::vector<const int*> ranks;
   std::vector<size_t> sizes;
   for (const std::vector<int>& set : sets) {
@@ -23,17 +23,24 @@ void start(Runtime* self, const std::vector<std::vector<int>>& sets, const Runti
   options.set_ranks = ranks.data();
   options.set_sizes = sizes.data();
   options.set_count = sets.size();
-  options.predecessor = predecessor == nullptr ? nullptr : predecessor->get();
+  options.predecessor = predecessor == nullptr ? nullptr : predecessor->runtime.get();
   const nb::gil_scoped_release release;
-  new (self) Runtime(options);
+  new (self) Job(options);
 }
 
-Handle submit(Runtime& self, const std::vector<const Tensor*>& tensors, int set) {
-  std::vector<horo_tensor> views;
-  views.reserve(tensors.size());
-  for (const Tensor* tensor : tensors) views.push_back(tensor->view());
-  return self.submit(views, set);
+void shutdown(Job& self) {
+  {
+    const nb::gil_scoped_release release;
+    self.runtime.shutdown();
+  }
+  self.orphans->clear();
 }
+
+Pending join(Job& self, int set) { return {self.runtime.join(set), nb::object(), self.orphans}; }
+
+/// A function of the runtime, as one of the job.
+template <auto function>
+constexpr auto of = [](Job& self) { return (self.runtime.*function)(); };
 
 nb::dict times_of(const horo_times& times) {
   nb::dict all, buckets;
@@ -49,8 +56,8 @@ nb::dict times_of(const horo_times& times) {
   return all;
 }
 
-nb::dict operation_metrics(const Runtime& self, int kind, int set) {
-  const horo_operation_metrics from = self.metrics(static_cast<horo_kind>(kind), set);
+nb::dict operation_metrics(const Job& self, int kind, int set) {
+  const horo_operation_metrics from = self.runtime.metrics(static_cast<horo_kind>(kind), set);
   nb::dict all;
   all["handed_in"] = from.handed_in;
   all["tensors"] = from.tensors;
@@ -62,8 +69,8 @@ nb::dict operation_metrics(const Runtime& self, int kind, int set) {
   return all;
 }
 
-nb::dict set_metrics(const Runtime& self, int set) {
-  const horo_set_metrics from = self.set_metrics(set);
+nb::dict set_metrics(const Job& self, int set) {
+  const horo_set_metrics from = self.runtime.set_metrics(set);
   nb::dict all;
   all["announced_by_number"] = from.announced_by_number;
   all["announced_in_full"] = from.announced_in_full;
@@ -77,27 +84,34 @@ nb::dict set_metrics(const Runtime& self, int set) {
 
 void bind_runtime(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<Runtime>(module, "Runtime", "This process's place in a job.")
-      .def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none())
-      .def("shutdown", &Runtime::shutdown, Unlocked())
-      .def("rank", &Runtime::rank)
-      .def("size", &Runtime::size)
-      .def("local_rank", &Runtime::local_rank)
-      .def("local_size", &Runtime::local_size)
-      .def("cross_rank", &Runtime::cross_rank)
-      .def("cross_size", &Runtime::cross_size)
-      .def("is_homogeneous", &Runtime::is_homogeneous)
-      .def("start_timeline", &Runtime::start_timeline, nb::arg("path"), nb::arg("mark_cycles"), Unlocked())
-      .def("stop_timeline", &Runtime::stop_timeline, Unlocked())
+  nb::class_<Job> job(module, "Runtime", "This process's place in a job.");
+  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none())
+      .def("shutdown", &shutdown)
+      .def("rank", of<&Runtime::rank>)
+      .def("size", of<&Runtime::size>)
+      .def("local_rank", of<&Runtime::local_rank>)
+      .def("local_size", of<&Runtime::local_size>)
+      .def("cross_rank", of<&Runtime::cross_rank>)
+      .def("cross_size", of<&Runtime::cross_size>)
+      .def("is_homogeneous", of<&Runtime::is_homogeneous>)
+      .def(
+          "start_timeline",
+          [](Job& self, const std::string& path, bool cycles) { self.runtime.start_timeline(path, cycles); },
+          nb::arg("path"), nb::arg("mark_cycles"), Unlocked())
+      .def("stop_timeline", of<&Runtime::stop_timeline>, Unlocked())
       .def("operation_metrics", &operation_metrics, nb::arg("kind"), nb::arg("process_set"))
       .def("set_metrics", &set_metrics, nb::arg("process_set"))
-      .def("metrics_text", &Runtime::metrics_text)
-      .def("submit", &submit, nb::arg("tensors"), nb::arg("process_set"))
-      .def("join", &Runtime::join, nb::arg("process_set"))
-      .def("add_set", &Runtime::add_set, nb::arg("ranks"), Unlocked())
-      .def("remove_set", &Runtime::remove_set, nb::arg("process_set"), Unlocked())
-      .def("set_numbers", &Runtime::set_numbers)
-      .def("set_ranks", &Runtime::set_ranks, nb::arg("process_set"));
+      .def("metrics_text", of<&Runtime::metrics_text>)
+      .def("join", &join, nb::arg("process_set"))
+      .def(
+          "add_set", [](Job& self, const std::vector<int>& ranks) { return self.runtime.add_set(ranks); },
+          nb::arg("ranks"), Unlocked())
+      .def(
+          "remove_set", [](Job& self, int set) { self.runtime.remove_set(set); }, nb::arg("process_set"), Unlocked())
+      .def("set_numbers", of<&Runtime::set_numbers>)
+      .def(
+          "set_ranks", [](Job& self, int set) { return self.runtime.set_ranks(set); }, nb::arg("process_set"));
+  bind_submit(module, job);
 }
 
 }  // namespace horo::python

@@ -27,7 +27,6 @@ NB_MODULE(_horo, module) {
   // Arrays and handles may outlive the interpreter's last look at this module, in a user's globals.
   nb::set_leak_warnings(false);
   horo::python::bind_error(module);
-  horo::python::bind_tensor(module);
   horo::python::bind_handle(module);
   horo::python::bind_runtime(module);
   module.def("build_info", &build_info, "What this build of horo was made with.");

@@ -25,6 +25,7 @@ from horo.basics import (
     shutdown,
     size,
 )
+from horo.collectives import Adasum, Average, Max, Min, Product, Sum
 from horo.exceptions import (
     HorovodInternalError,
     HorovodVersionMismatchError,
@@ -38,12 +39,6 @@ from horo.launch import run
 from horo.objects import allgather_object, broadcast_object
 from horo.observe import metrics, metrics_text, start_timeline, stop_timeline
 from horo.operations import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
     allgather,
     allgather_async,
     allreduce,

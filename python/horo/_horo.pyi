@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,22 +8,6 @@ DTYPES: dict[str, int]
 REDUCTIONS: dict[str, int]
 
 def build_info() -> dict[str, str]: ...
-
-class Tensor:
-    def __init__(
-        self,
-        name: str,
-        kind: int,
-        dtype: int,
-        op: int,
-        root: int,
-        prescale: float,
-        postscale: float,
-        shape: list[int],
-        input: int,
-        output: int,
-        splits: list[int],
-    ) -> None: ...
 
 class Handle:
     def done(self) -> bool: ...
@@ -47,7 +32,19 @@ class Runtime:
     def operation_metrics(self, kind: int, process_set: int) -> dict[str, Any]: ...
     def set_metrics(self, process_set: int) -> dict[str, int]: ...
     def metrics_text(self) -> str: ...
-    def submit(self, tensors: list[Tensor], process_set: int) -> Handle: ...
+    def submit(
+        self,
+        process_set: int,
+        kind: int,
+        op: int,
+        root: int,
+        prescale: float,
+        postscale: float,
+        splits: Sequence[int],
+        tensors: list[tuple[str, int, Sequence[int], Sequence[int] | None, int, int]],
+        memory: object,
+        wait: float,
+    ) -> Handle: ...
     def join(self, process_set: int) -> Handle: ...
     def add_set(self, ranks: list[int]) -> int: ...
     def remove_set(self, process_set: int) -> None: ...

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from horo import _horo
+from horo.collectives import Given
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,3 +58,24 @@ def result_array(native: _horo.Handle, index: int, dtype: np.dtype) -> np.ndarra
     if count == 0:
         return np.empty(shape, dtype)
     return native.memory(index, count * dtype.itemsize).view(dtype).reshape(shape)
+
+
+class ArrayAdapter:
+    """Results lie in the library's memory, but for operations in place."""
+
+    def take(self, tensor: Any, kind: str) -> Given:
+        array = as_input(tensor)
+        return Given(array, dtype_number(array.dtype), array.shape, address(array))
+
+    def take_in_place(self, tensor: Any, kind: str) -> Given:
+        array = as_output(tensor)
+        where = address(array)
+        return Given(array, dtype_number(array.dtype), array.shape, where, where, result=array)
+
+    def read(self, native: _horo.Handle, index: int, given: Given) -> np.ndarray:
+        return result_array(native, index, given.source.dtype)
+
+    def splits(self, rows: Sequence[int], like: Any) -> np.ndarray:
+        import numpy as np
+
+        return np.array(rows, dtype=np.int32 if like is None else np.asarray(like).dtype)

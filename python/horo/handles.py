@@ -6,33 +6,31 @@ from collections.abc import Callable
 from typing import Any
 
 from horo import _horo
-from horo.world import SLICE_SECONDS, world
+from horo.world import SLICE_SECONDS
 
 
 class Handle:
-    """An operation under way: give it to poll() and synchronize(). It holds its arrays until it is done."""
+    """An operation under way: give it to poll() and synchronize(). Its arrays live until it is done, with it or not."""
 
-    __slots__ = ("__weakref__", "_arrays", "_native", "_read", "_value")
+    __slots__ = ("__weakref__", "_native", "_read", "_value")
 
-    def __init__(self, native: _horo.Handle, arrays: Any, read: Callable[[_horo.Handle], Any]) -> None:
+    def __init__(self, native: _horo.Handle, read: Callable[[_horo.Handle], Any]) -> None:
         self._native = native
-        self._arrays = arrays
         self._read: Callable[[_horo.Handle], Any] | None = read
         self._value: Any = None
-        world.hold(self)
+
+    @property
+    def taken(self) -> bool:
+        """Whether wait() has returned."""
+        return self._read is None
 
     def done(self) -> bool:
         return self._native.done()
 
     def wait(self) -> Any:
         # In slices, so that Ctrl-C ends the waiting; the operation goes on, and the arrays stay.
-        try:
-            while not self._native.wait(SLICE_SECONDS):
-                pass
-        finally:
-            if self._native.done():
-                self._arrays = None
-                world.let_go(self)
+        while not self._native.wait(SLICE_SECONDS):
+            pass
         read, self._read = self._read, None
         if read is not None:
             self._value = read(self._native)

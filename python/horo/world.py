@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from horo._horo import Runtime
 from horo.exceptions import HorovodInternalError, InitializationError
-
-if TYPE_CHECKING:
-    from horo.handles import Handle
 
 _Value = TypeVar("_Value")
 
@@ -53,9 +49,6 @@ class World:
         self._before: Runtime | None = None
         self._exit_hook = False
         self._counters: dict[tuple[int, str], int] = {}
-        # What is under way holds its arrays, even if nobody holds the handle.
-        self._under_way: dict[int, Handle] = {}
-        self._holding = threading.Lock()
 
     @property
     def initialized(self) -> bool:
@@ -93,8 +86,6 @@ class World:
                 return
             runtime.shutdown()
             self._before = runtime
-            with self._holding:
-                self._under_way.clear()
 
     def name(self, operation: str, name: str | None, process_set: int) -> str:
         """Unnamed operations are counted: the n-th of a kind is the same operation on all ranks."""
@@ -106,23 +97,19 @@ class World:
             self._counters[key] = count + 1
         return f"{operation}.noname.{count}"
 
+    def take_back(self, name: str, operation: str, process_set: int) -> None:
+        """A name that name() gave was refused here, and no other rank hears of it: it is the next one's."""
+        key = (process_set, operation)
+        with self._lock:
+            count = self._counters.get(key, 0) - 1
+            if name == f"{operation}.noname.{count}":
+                self._counters[key] = count
+
     def forget_names(self, process_set: int) -> None:
         """When all ranks are at the same point, however many operations each has run until then."""
         with self._lock:
             for key in [key for key in self._counters if key[0] == process_set]:
                 del self._counters[key]
-
-    def hold(self, handle: Handle) -> None:
-        with self._holding:
-            self._under_way[id(handle)] = handle
-            # Who polls and never synchronizes must not fill the memory: each new one clears up to two that are done.
-            for oldest in list(itertools.islice(self._under_way.values(), 2)):
-                if oldest.done():
-                    del self._under_way[id(oldest)]
-
-    def let_go(self, handle: Handle) -> None:
-        with self._holding:
-            self._under_way.pop(id(handle), None)
 
 
 world = World()

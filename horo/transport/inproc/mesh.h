@@ -52,7 +52,9 @@ class InprocFabric {
     uint64_t rings = 0;
   };
 
-  Wire& wire(int from, int to) { return wires_[static_cast<size_t>(from * size_ + to)]; }
+  Wire& wire(int from, int to) {
+    return wires_[static_cast<size_t>(from) * static_cast<size_t>(size_) + static_cast<size_t>(to)];
+  }
   void ring(int rank);  ///< Holding mutex_.
   void end_wires(int rank, int peer);
 

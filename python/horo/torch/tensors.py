@@ -1,0 +1,133 @@
+"""Tensors of torch as the library takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horo import _horo
+from horo.collectives import Collectives, Given
+
+# Those that this torch has; the names are the library's.
+_DTYPES = {getattr(torch, name): number for name, number in _horo.DTYPES.items() if hasattr(torch, name)}
+# It does not matter where an element lies, as long as it lies there on all ranks; the result has the input's shape.
+_ELEMENTWISE = ("allreduce", "broadcast")
+
+
+def _check(tensor: Any, kind: str) -> int:
+    """The number of the dtype."""
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{kind} takes a torch.Tensor, not {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(
+            f"{kind} takes dense tensors, not one of layout {tensor.layout}; use sparse_allreduce_async, or to_dense()"
+        )
+    if not tensor.is_cpu:
+        raise ValueError(
+            f"{kind} of a tensor on {tensor.device}: this build of horo has operations on CPU tensors only; "
+            "give it tensor.cpu()"
+        )
+    number = _DTYPES.get(tensor.dtype)
+    if number is None:
+        raise ValueError(f"Tensor type {tensor.dtype} is not supported.")
+    return number
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether what lies in memory is not yet what the tensor says."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides if the elements lie without gaps and overlaps, in whatever order of dimensions."""
+    strides = tensor.stride()
+    expected = 1
+    for stride, extent in sorted((stride, extent) for stride, extent in zip(strides, tensor.shape, strict=True)):
+        if extent != 1:
+            if stride != expected:
+                return None
+            expected *= extent
+    return strides
+
+
+class _TorchAdapter:
+    def take(self, tensor: torch.Tensor, kind: str) -> Given:
+        number = _check(tensor, kind)
+        source = tensor.detach()
+        strides = None
+        if _is_lazy(source):
+            source = source.resolve_conj().resolve_neg()
+        if not source.is_contiguous():
+            strides = _dense_strides(source) if kind in _ELEMENTWISE else None
+            if strides is None:
+                source = source.contiguous()
+        if kind not in _ELEMENTWISE:
+            return Given(source, number, source.shape, source.data_ptr())
+        result = torch.empty_like(source)
+        return Given(source, number, source.shape, source.data_ptr(), result.data_ptr(), strides, result)
+
+    def take_in_place(self, tensor: torch.Tensor, kind: str) -> Given:
+        number = _check(tensor, kind)
+        strides = None
+        as_it_lies = not _is_lazy(tensor)
+        if as_it_lies and not tensor.is_contiguous():
+            strides = _dense_strides(tensor)
+            as_it_lies = strides is not None
+        if as_it_lies:
+            # The storage: the tensor may be given another one meanwhile (tensor.data = ...).
+            address = tensor.data_ptr()
+            return Given(tensor.untyped_storage(), number, tensor.shape, address, address, strides, tensor)
+        if any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
+            raise ValueError(f"{kind} in place needs memory of its own for each element; clone() the expanded tensor")
+        target = tensor.detach()
+        copy = target.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+        address = copy.data_ptr()
+        return Given(copy, number, copy.shape, address, address, None, tensor, lambda: target.copy_(copy))
+
+    def read(self, native: _horo.Handle, index: int, given: Given) -> torch.Tensor:
+        shape = native.shape(index)
+        count = 1
+        for extent in shape:
+            count *= extent
+        dtype = given.source.dtype
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
+        return torch.from_numpy(native.memory(index, count * dtype.itemsize)).view(dtype).view(shape)
+
+    def splits(self, rows: Sequence[int], like: Any) -> torch.Tensor:
+        return torch.tensor(rows, dtype=like.dtype if isinstance(like, torch.Tensor) else torch.int32)
+
+
+_adapter = _TorchAdapter()
+now = Collectives(_adapter, wait=True)
+later = Collectives(_adapter, wait=False)
+
+
+def allgather_with_rows(tensor: torch.Tensor, name: str | None, process_set: Any) -> tuple[torch.Tensor, list[int]]:
+    """What an allgather gives, and how many rows of it are each rank's."""
+    given = _adapter.take(tensor, "allgather")
+    return now.hand_in(
+        "allgather",
+        [given],
+        name,
+        process_set,
+        read=lambda native: (_adapter.read(native, 0, given), native.received_splits(0)),
+    )
+
+
+def grouped_allgather_with_rows(
+    tensors: Sequence[torch.Tensor], name: str | None, process_set: Any
+) -> list[tuple[torch.Tensor, list[int]]]:
+    given = [_adapter.take(tensor, "allgather") for tensor in tensors]
+    return now.hand_in(
+        "allgather",
+        given,
+        name,
+        process_set,
+        grouped=True,
+        read=lambda native: [
+            (_adapter.read(native, index, one), native.received_splits(index)) for index, one in enumerate(given)
+        ],
+    )

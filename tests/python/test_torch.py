@@ -1,0 +1,104 @@
+"""The tests of tests/python/torch inside jobs of 1, 2, 3 and 4 ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import jobs
+import pytest
+
+SUITE = Path(__file__).parent / "torch"
+LIMIT_SECONDS = 240
+
+# The folder beside this file is a namespace package of that name; it has no origin.
+torch = find_spec("torch")
+pytestmark = pytest.mark.skipif(
+    torch is None or torch.origin is None, reason="PyTorch is not installed in this environment"
+)
+
+
+def run_suite(count: int, *arguments: str) -> tuple[int, str]:
+    """The exit code and what the ranks said. A job that takes too long is killed, and says how far it was."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HORO_", "HOROVOD_"))}
+    # A rank that waits for one that went another way must not wait for ever.
+    settings = {"TORCH_SUITE": "1", "HORO_STALL_ABORT": "60", "HORO_STALL_WARNING": "10", "OMP_NUM_THREADS": "1"}
+    # -x: a rank that fails ends, or the others would wait for it in the next operation.
+    suite = [sys.executable, "-u", "-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    job = subprocess.Popen(
+        [jobs.launcher(), "run", "-np", str(count), *suite, *arguments],
+        env={**inherited, **settings},
+        cwd=SUITE,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output = job.communicate(timeout=LIMIT_SECONDS)[0]
+    except subprocess.TimeoutExpired:
+        job.send_signal(signal.SIGTERM)  # The launcher ends its ranks.
+        output = f"{job.communicate(timeout=60)[0]}\nkilled after {LIMIT_SECONDS} s"
+    return job.returncode, output
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_the_torch_suite_passes_on_ranks(count: int) -> None:
+    code, output = run_suite(count, str(SUITE))
+    assert code == 0, output
+    passed = [line for line in output.splitlines() if " passed" in line]
+    assert len(passed) == count, output
+
+
+def test_a_rank_that_fails_ends_the_suite_and_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text((SUITE / "conftest.py").read_text())
+    (tmp_path / "test_odd.py").write_text(
+        "def test_odd(hvd):\n    assert hvd.rank() != 1, 'rank 1 is odd'\n    hvd.barrier()\n"
+        "def test_next(hvd):\n    pass\n"
+    )
+    code, output = run_suite(2, str(tmp_path))
+    assert code != 0
+    assert "rank 1 is odd" in output
+
+
+def test_without_torch_it_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Hidden:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+        "sys.meta_path.insert(0, Hidden())\n"
+    )
+    program = (
+        "import horo\ntry:\n    import horo.torch\nexcept ModuleNotFoundError as error:\n    print(error.name, error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("torch horo.torch needs PyTorch")
+    assert "pip install torch" in done.stdout
+
+
+def test_importing_it_does_no_work() -> None:
+    program = (
+        "import sys, threading, torch\n"
+        "before = set(sys.modules)\n"
+        "import horo.torch\n"
+        "added = {name for name in set(sys.modules) - before if not name.startswith('horo')}\n"
+        "print(threading.active_count(), sorted(name for name in added if name.startswith('torch')))\n"
+        "assert 'torch._dynamo' not in sys.modules and 'torch.distributed.distributed_c10d' not in added\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 []\n"
