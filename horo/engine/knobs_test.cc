@@ -185,7 +185,7 @@ TEST(EngineKnobs, GatherWindowIsHowLongATensorWaitsForOthers) {
   EXPECT_GE(seconds_of_one({{"HOROVOD_CYCLE_TIME", "1000"}}), 0.95) << "the old name is in milliseconds";
   // While one job's window stays open, another's that is never open lets a tensor through.
   std::latch other_is_through(1);
-  run(2, {{"HORO_GATHER_WINDOW", "10m"}}, [&](Runtime& runtime) {
+  run(2, {{"HORO_GATHER_WINDOW", "10min"}}, [&](Runtime& runtime) {
     std::vector<float> values(4);
     Watched patient(runtime, {sum_of("patient", values)});
     if (runtime.rank() == 0) {

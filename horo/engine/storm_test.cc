@@ -245,6 +245,7 @@ Mistake in_downs(Change change) {
 struct Planted {
   const char* name;
   Mistake mistake;
+  friend void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
 };
 
 std::vector<Planted> planted() {
@@ -266,7 +267,6 @@ std::vector<Planted> planted() {
       {"HearsOneOfTwoVariants", in_ups([](Up& up) {
          for (Arrived& arrived : up.arrived) arrived.variants.resize(1), arrived.variants[0].members.clear();
        })},
-      {"ClaimsToHaveHeard", in_ups([](Up& up) { up.heard += 1000; })},
       {"SaysItTwice",
        [repeating = std::set<int>()](const World::Way& way, std::vector<std::byte>& message,
                                      World::Messages& behind) mutable {
@@ -294,8 +294,9 @@ TEST_P(PlantedMistake, IsFoundWithinTwoHundredSeeds) {
       run_storm(seed, GetParam().mistake);
     }
     if (found.size() == 0) continue;
+    const std::string words = found.GetTestPartResult(0).summary();
     std::printf("  found by seed %llu: %s\n", static_cast<unsigned long long>(seed),
-                found.GetTestPartResult(0).summary());
+                words.substr(0, words.find('\n')).c_str());
     return;
   }
   FAIL() << GetParam().name << " was not found";

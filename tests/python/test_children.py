@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import jobs
@@ -39,7 +40,7 @@ def work_with_children() -> None:
         while True:
             horo.allreduce(np.ones(1000), name="work")
     except horo.HorovodInternalError as error:
-        assert error.code == "peer-lost" and error.lost_ranks == [1], error
+        assert error.code == "peer-lost" and error.lost_ranks == (1,), error
     assert all(child.is_alive() for child in children)
     print("rank 1 is lost")
 
@@ -58,14 +59,14 @@ def all_end(processes: list[int], seconds: float = 20) -> bool:
     while any(lives(process) for process in processes):
         if time.monotonic() > limit:
             return False
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
     return True
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_children_of_a_killed_rank_do_not_hide_its_death(transport: str) -> None:
     # With the limit for ranks that are silent this far away, only the death itself can be what is noticed.
-    job = jobs.start(RANKS, work_with_children, HORO_TRANSPORT=transport, HORO_FREEZE_TIMEOUT="10m")
+    job = jobs.start(RANKS, work_with_children, HORO_TRANSPORT=transport, HORO_FREEZE_TIMEOUT="10min")
     children = []
     try:
         for rank in range(RANKS):
