@@ -265,17 +265,14 @@ class Runtime {
     check(horo_runtime_submit(get(), set, tensors.data(), tensors.size(), nullptr, nullptr, &handle));
     return Handle(handle);
   }
-  Handle submit(const horo_tensor& tensor, int set = 0) {
-    horo_handle* handle = nullptr;
-    check(horo_runtime_submit(get(), set, &tensor, 1, nullptr, nullptr, &handle));
-    return Handle(handle);
-  }
   template <class T>
   Handle allreduce_async(const char* name, T* data, size_t count, horo_reduce_op op = HORO_SUM, int set = 0) {
     const auto extent = static_cast<int64_t>(count);
     horo_tensor tensor = tensor_of(name, HORO_ALLREDUCE, data, extent);
     tensor.op = op;
-    return submit(tensor, set);
+    horo_handle* handle = nullptr;
+    check(horo_runtime_submit(get(), set, &tensor, 1, nullptr, nullptr, &handle));
+    return Handle(handle);
   }
   /// Hands in and waits; all of it is done by this thread.
   void run(const std::vector<horo_tensor>& tensors, int set = 0) {
