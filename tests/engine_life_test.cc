@@ -158,7 +158,8 @@ TEST(EngineLife, AnIdleEngineSendsNothingAndWakesNobody) {
     SCOPED_TRACE(transport);
     Hold hold;
     auto job = start({.ranks = 3, .environment = {{"HORO_TRANSPORT", transport}}},
-                     [](Runtime& runtime) {
+                     [&](Runtime& runtime) {
+                       hold.take_part();
                        std::vector<float> small(1, 1.0F), large(100'000, 1.0F);
                        for (int i = 0; i < 3; ++i) {
                          REQUIRE_OK(allreduce(runtime, "small", small));
