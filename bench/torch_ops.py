@@ -36,20 +36,20 @@ def start_gloo() -> None:
     dist.init_process_group("gloo", rank=hvd.rank(), world_size=hvd.size())
 
 
-def small(operation: Callable[[torch.Tensor], object]) -> float:
-    """Microseconds of one operation of 4 bytes, one after the other."""
-    tensor = torch.ones(1)
+def small(operation: Callable[[torch.Tensor, bool], object]) -> float:
+    """Microseconds of one operation of 4 bytes, one after the other; the greatest, which stays what it is."""
+    tensor = torch.tensor([float(hvd.rank())])
     for _ in range(50):
-        operation(tensor.fill_(1))
+        operation(tensor, True)
+    assert tensor.item() == hvd.size() - 1
     hvd.barrier()
     begin = time.perf_counter()
     for _ in range(SMALL_TURNS):
-        operation(tensor)
-        tensor.fill_(1)
+        operation(tensor, True)
     return (time.perf_counter() - begin) / SMALL_TURNS * 1e6
 
 
-def large(operation: Callable[[torch.Tensor], object]) -> float:
+def large(operation: Callable[[torch.Tensor, bool], object]) -> float:
     """Milliseconds of one operation of 64 MiB."""
     tensor = torch.empty(LARGE_COUNT)
     times = []
@@ -57,27 +57,27 @@ def large(operation: Callable[[torch.Tensor], object]) -> float:
         tensor.fill_(hvd.rank() + turn)
         hvd.barrier()
         begin = time.perf_counter()
-        operation(tensor)
+        operation(tensor, False)
         times.append((time.perf_counter() - begin) * 1e3)
         wanted = hvd.size() * (hvd.size() - 1) / 2 + turn * hvd.size()
         assert tensor[0] == tensor[-1] == wanted, (tensor[0], tensor[-1], wanted)
     return statistics.median(times[1:])
 
 
-def handed_in(tensor: torch.Tensor) -> None:
-    hvd.synchronize(hvd.allreduce_async_(tensor, name="bench", op=hvd.Sum))
+def handed_in(tensor: torch.Tensor, greatest: bool) -> None:
+    hvd.synchronize(hvd.allreduce_async_(tensor, name="bench", op=hvd.Max if greatest else hvd.Sum))
 
 
-def waiting(tensor: torch.Tensor) -> None:
-    hvd.allreduce_(tensor, name="bench", op=hvd.Sum)
+def waiting(tensor: torch.Tensor, greatest: bool) -> None:
+    hvd.allreduce_(tensor, name="bench", op=hvd.Max if greatest else hvd.Sum)
 
 
-def gloo_handed_in(tensor: torch.Tensor) -> None:
-    dist.all_reduce(tensor, async_op=True).wait()
+def gloo_handed_in(tensor: torch.Tensor, greatest: bool) -> None:
+    dist.all_reduce(tensor, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM, async_op=True).wait()
 
 
-def gloo_waiting(tensor: torch.Tensor) -> None:
-    dist.all_reduce(tensor)
+def gloo_waiting(tensor: torch.Tensor, greatest: bool) -> None:
+    dist.all_reduce(tensor, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM)
 
 
 def main() -> None:

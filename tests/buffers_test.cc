@@ -20,8 +20,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr uint64_t kMiB = 1 << 20;
-constexpr size_t kTensors = 8;
-constexpr size_t kElements = 1 << 19;  ///< Of each tensor: 2 MiB, so that 16 are put together.
+constexpr size_t kTensors = 32;
+constexpr size_t kElements = 1 << 17;  ///< Of each tensor: 512 KiB, so that 16 MiB are put together.
 
 /// Bytes of a rank's shared memory that are real, and what all its mappings hold of shared memory.
 uint64_t segment_bytes(pid_t pid, int rank) {
@@ -157,6 +157,68 @@ TEST(Buffers, AreGivenBackWithoutSharedMemoryToo) {
                      });
     ASSERT_TRUE(job);
     expect_zero(*job);
+  }
+}
+
+/// A sum of large numbers of all ranks, in place; `values` are this rank's.
+Status sum_in_place(Runtime& runtime, const char* name, std::span<float> values) {
+  std::fill(values.begin(), values.end(), static_cast<float>(runtime.rank() + 1));
+  Call call;
+  call.tensor.name = name;
+  call.tensor.kind = engine::Kind::kAllreduce;
+  call.tensor.dtype = DType::kF32;
+  call.tensor.shape = {static_cast<int64_t>(values.size())};
+  call.input = call.output = reinterpret_cast<std::byte*>(values.data());
+  HORO_ASSIGN(engine::Handle handle, runtime.submit(0, {call}));
+  HORO_TRY(runtime.wait(0, handle));
+  const auto sum = static_cast<float>(runtime.size() * (runtime.size() + 1) / 2);
+  const auto wrong = std::find_if(values.begin(), values.end(), [&](float value) { return value != sum; });
+  return wrong == values.end() ? Status() : Status(Code::kInternal, text("got ", *wrong, " instead of ", sum));
+}
+
+Status two_at_once(Runtime& runtime, std::span<float> first, std::span<float> second) {
+  std::vector<Call> calls(2);
+  const std::span<float> data[] = {first, second};
+  for (size_t i = 0; i < 2; ++i) {
+    std::fill(data[i].begin(), data[i].end(), static_cast<float>(runtime.rank() + 1));
+    calls[i].tensor.name = text("half ", i);
+    calls[i].tensor.kind = engine::Kind::kAllreduce;
+    calls[i].tensor.dtype = DType::kF32;
+    calls[i].tensor.shape = {static_cast<int64_t>(data[i].size())};
+    calls[i].input = calls[i].output = reinterpret_cast<std::byte*>(data[i].data());
+  }
+  HORO_ASSIGN(engine::Handle handle, runtime.submit(0, std::move(calls)));
+  HORO_TRY(runtime.wait(0, handle));
+  const auto counts = runtime.pool().counts();
+  return counts.lent + counts.idle == 0 ? Status() : Status(Code::kInternal, "large tensors were put together");
+}
+
+TEST(Buffers, WhatLiesInTheRuntimesMemoryIsReducedWhereItIs) {
+  constexpr size_t kCount = 4 << 20;
+  for (int ranks : {2, 3}) {
+    auto job = start({.ranks = ranks}, {}, [](Runtime& runtime) -> Status {
+      HORO_ASSIGN(std::span<std::byte> memory, runtime.allocate(kCount * sizeof(float)));
+      const std::span<float> values(reinterpret_cast<float*>(memory.data()), kCount);
+      const uint64_t before = segment_bytes(getpid(), runtime.rank());
+      HORO_TRY(sum_in_place(runtime, "everybody's", values));
+      HORO_TRY(two_at_once(runtime, values.first(kCount / 2), values.last(kCount / 2)));
+      const uint64_t after = segment_bytes(getpid(), runtime.rank());
+      if (after > before + kMiB) return {Code::kInternal, text(after - before, " bytes were staged")};
+      // One rank's data lies elsewhere, and in another place of the memory on each of the others.
+      std::vector<float> own(kCount / 2);
+      const bool mine = runtime.rank() == 0;
+      const auto part = values.subspan(static_cast<size_t>(runtime.rank()) * 64, kCount / 2);
+      HORO_TRY(sum_in_place(runtime, "not rank 0's", mine ? std::span<float>(own) : part));
+      // What it holds outlives the job.
+      runtime.shutdown();
+      std::fill(values.begin(), values.end(), 1.0F);
+      runtime.free(memory.data());
+      return {};
+    });
+    ASSERT_TRUE(job);
+    auto codes = job->wait(Deadline::after_seconds(60));
+    ASSERT_TRUE(codes.ok()) << codes.status();
+    EXPECT_EQ(*codes, std::vector<int>(static_cast<size_t>(ranks), 0));
   }
 }
 

@@ -63,6 +63,12 @@ struct horo_handle {
   horo::engine::Handle submission;
 };
 
+struct horo_memory {
+  std::shared_ptr<horo::engine::Runtime> runtime;
+  int process = 0;
+  std::byte* address = nullptr;
+};
+
 namespace horo::api {
 
 /// Null for success; the caller owns it.

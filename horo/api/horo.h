@@ -269,6 +269,7 @@ horo_status* horo_barrier(horo_group* group);
 
 typedef struct horo_runtime horo_runtime;
 typedef struct horo_handle horo_handle;
+typedef struct horo_memory horo_memory;
 
 typedef struct horo_runtime_options {
   size_t struct_size;
@@ -383,6 +384,15 @@ typedef struct horo_result {
 horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_result* result);
 /* The operation goes on if it is not done. */
 void horo_handle_destroy(horo_handle* handle);
+
+/* Memory that peers on this host can read: tensors that lie in it are reduced where they are, without a copy in,
+ * whether or not the other ranks' lie in such memory. A reduction in place that fails may have changed it. Aligned to a
+ * page. It stays valid after the runtime's shutdown, until it is destroyed, which must not happen while an operation
+ * uses it.
+ */
+horo_status* horo_runtime_allocate(horo_runtime* runtime, size_t bytes, horo_memory** memory);
+void* horo_memory_address(const horo_memory* memory);
+void horo_memory_destroy(horo_memory* memory);
 
 /* Process sets come and go while others work. Called by all ranks of the job, in the same order; wait for them. */
 horo_status* horo_runtime_add_set(horo_runtime* runtime, const int* ranks, size_t count, int* set);

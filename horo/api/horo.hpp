@@ -309,6 +309,16 @@ class Runtime {
     return Handle(handle);
   }
 
+  /// Memory that peers on this host can read: tensors in it are reduced where they are, without a copy in. It stays
+  /// valid after shutdown().
+  template <class T>
+  std::unique_ptr<T[], std::function<void(T*)>> allocate(size_t count) {
+    horo_memory* memory = nullptr;
+    const bool too_many = count > SIZE_MAX / sizeof(T);
+    check(horo_runtime_allocate(get(), too_many ? SIZE_MAX : count * sizeof(T), &memory));
+    return {static_cast<T*>(horo_memory_address(memory)), [memory](T*) { horo_memory_destroy(memory); }};
+  }
+
   /// Called by all ranks of the job, in the same order.
   int add_set(const std::vector<int>& ranks) {
     int set = 0;

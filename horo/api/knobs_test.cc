@@ -38,10 +38,24 @@ std::string contents_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// "test_names::test_that_a_name_is_found": functions of tests/python.
+void add_python_tests(std::map<std::string, std::string>& tests) {
+  const std::regex test(R"(\ndef (test_\w+)\()");
+  const std::filesystem::path root = std::filesystem::path(HORO_SOURCE_DIR) / "tests" / "python";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    if (entry.path().extension() != ".py") continue;
+    const std::string contents = contents_of(entry.path());
+    for (std::sregex_iterator one(contents.begin(), contents.end(), test), end; one != end; ++one) {
+      tests[text(entry.path().stem().string(), "::", (*one)[1].str())] = contents;
+    }
+  }
+}
+
 /// By their names, the files that hold the tests of the project.
 std::map<std::string, std::string> tests_of_the_project() {
   const std::regex test(R"(TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\))");
   std::map<std::string, std::string> tests;
+  add_python_tests(tests);
   for (const char* folder : {"horo", "cli", "tests", "sim"}) {
     const std::filesystem::path root = std::filesystem::path(HORO_SOURCE_DIR) / folder;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {

@@ -48,6 +48,7 @@ std::vector<NullCall> null_calls() {
   static horo_tensor tensor = HORO_TENSOR_INIT;
   static horo_result result = HORO_RESULT_INIT;
   static horo_handle* handle = nullptr;
+  static horo_memory* shared = nullptr;
   static size_t count = 0;
   static horo_operation_metrics operation_metrics;
   static horo_set_metrics set_metrics;
@@ -134,6 +135,9 @@ std::vector<NullCall> null_calls() {
       {"horo_handle_answer", [] { return unless(int64_t{-1}, horo_handle_answer(nullptr)); }},
       {"horo_handle_result", [] { return words_of(horo_handle_result(nullptr, 0, &result)); }},
       {"horo_handle_destroy", [] { return silent([] { horo_handle_destroy(nullptr); }); }, false},
+      {"horo_runtime_allocate", [] { return words_of(horo_runtime_allocate(nullptr, 1, &shared)); }},
+      {"horo_memory_address", [] { return unless<void*>(nullptr, horo_memory_address(nullptr)); }},
+      {"horo_memory_destroy", [] { return silent([] { horo_memory_destroy(nullptr); }); }, false},
       {"horo_runtime_add_set", [] { return words_of(horo_runtime_add_set(nullptr, &rank, 1, &rank)); }},
       {"horo_runtime_remove_set", [] { return words_of(horo_runtime_remove_set(nullptr, 1)); }},
       {"horo_runtime_set_numbers", [] { return unless(size_t{0}, horo_runtime_set_numbers(nullptr, &rank, 1)); }},

@@ -196,6 +196,29 @@ void horo_handle_destroy(horo_handle* handle) {
   if (handle != nullptr && handle->process.is_current()) delete handle;
 }
 
+horo_status* horo_runtime_allocate(horo_runtime* runtime, size_t bytes, horo_memory** memory) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_allocate"));
+    if (memory == nullptr) return {Code::kInvalidArgument, "horo_runtime_allocate: no place for the memory"};
+    if (bytes == 0) return {Code::kInvalidArgument, "horo_runtime_allocate: no bytes"};
+    auto made = std::make_unique<horo_memory>(horo_memory{runtime->runtime, runtime->process, nullptr});
+    HORO_ASSIGN(std::span<std::byte> bytes_made, runtime->runtime->allocate(bytes));
+    made->address = bytes_made.data();
+    *memory = made.release();
+    return {};
+  });
+}
+
+void* horo_memory_address(const horo_memory* memory) {
+  return is_absent(memory, "horo_memory_address", "memory") ? nullptr : memory->address;
+}
+
+void horo_memory_destroy(horo_memory* memory) {
+  if (memory == nullptr || memory->process != getpid()) return;
+  memory->runtime->free(memory->address);
+  delete memory;
+}
+
 horo_status* horo_runtime_add_set(horo_runtime* runtime, const int* ranks, size_t count, int* set) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(runtime, "horo_runtime_add_set"));

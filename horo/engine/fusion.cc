@@ -4,10 +4,20 @@
 
 namespace horo::engine {
 
+namespace {
+
+/// From here on a copy in and a copy out cost more than an operation of its own; and what lies in memory that peers can
+/// read needs none.
+constexpr uint64_t kLarge = 1 << 20;
+
+}  // namespace
+
 bool fusible(const Tensor& a, const Tensor& b) {
   if (a.kind != b.kind || a.place != b.place) return false;
   switch (a.kind) {
     case Kind::kAllreduce:
+      if (a.reduction != Reduction::kAdasum && (a.bytes() >= kLarge || b.bytes() >= kLarge)) return false;
+      [[fallthrough]];
     case Kind::kReduceScatter:
       return a.dtype == b.dtype && a.reduction == b.reduction &&
              std::bit_cast<uint64_t>(a.prescale) == std::bit_cast<uint64_t>(b.prescale) &&

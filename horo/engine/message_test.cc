@@ -20,12 +20,17 @@ Unit unit_of(std::string name, std::vector<int64_t> shape = {2, 3}) {
   return {{tensor}};
 }
 
+Unit turned(Unit unit) {
+  unit.tensors[0].strides = {1, 2};
+  return unit;
+}
+
 Up example_up() {
   Up up;
   up.waiting = true;
   up.known = {1, 2, 3, 9, 11, 12};
   up.partial = {4};
-  up.arrived = {{{{unit_of("a"), {0, 1}}, {unit_of("a", {5}), {2}}}, true}, {{{unit_of("b"), {}}}, false}};
+  up.arrived = {{{{unit_of("a"), {0, 1}}, {unit_of("a", {5}), {2}}}, true}, {{{turned(unit_of("b")), {}}}, false}};
   up.joined = {7, 0};
   up.stalled = {{"late", {1, 2}}};
   return up;
@@ -38,7 +43,7 @@ Down example_down() {
   down.tuning = Tuning{.threshold = 5 << 20,
                        .window = std::chrono::microseconds(250),
                        .ways = {.allreduce = {.one_level = true, .algorithm = 2}, .allgather = {.algorithm = 1}}};
-  down.batches = {{{{3, std::nullopt}, {10, unit_of("c")}, {0, unit_of("d")}}}};
+  down.batches = {{{{3, std::nullopt}, {10, unit_of("c")}, {0, turned(unit_of("d"))}}}};
   down.all_joined = 2;
   down.abort = "enough";
   return down;

@@ -77,6 +77,22 @@ TEST(Unit, SizesBeyondAnIntAreExactEverywhere) {
   EXPECT_EQ(plan_fusion({&unit, &small, &small}, {.threshold = 1 << 20}).size(), 2u) << "the large one is run alone";
 }
 
+TEST(Fusion, LeavesLargeTensorsOfAnAllreduceWhereTheyAre) {
+  const auto sized = [](const char* name, int64_t bytes, Kind kind = Kind::kAllreduce) {
+    Tensor tensor = tensor_of(name);
+    tensor.kind = kind;
+    tensor.dtype = DType::kF32;
+    tensor.shape = {bytes / 4};
+    return Unit{{tensor}};
+  };
+  const Unit small = sized("small", 4096), less = sized("less", (1 << 20) - 4), large = sized("large", 1 << 20);
+  using Batches = std::vector<std::vector<size_t>>;
+  EXPECT_EQ(plan_fusion({&large, &small, &less, &large, &small}, {.threshold = 1 << 30}),
+            (Batches{{0}, {1, 2, 4}, {3}}));
+  const Unit rows = sized("rows", 1 << 20, Kind::kAllgather);
+  EXPECT_EQ(plan_fusion({&rows, &rows}, {.threshold = 1 << 30}).size(), 1u) << "which are copied anyway";
+}
+
 TEST(Unit, AGroupInAnotherOrderHasTheSameKey) {
   const Unit group{{tensor_of("a"), tensor_of("b"), tensor_of("c")}};
   const Unit turned{{tensor_of("c"), tensor_of("a"), tensor_of("b")}};

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,12 @@ class Runtime {
   Status remove_set(int set);
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
+
+  /// Memory that peers on this host can read: what lies in it is reduced where it is, without a copy in, whether or not
+  /// the other ranks' tensors lie in such memory. A reduction in place that fails may have changed it. It stays valid
+  /// after shutdown(), until it is freed or the runtime ends.
+  Result<std::span<std::byte>> allocate(uint64_t bytes) { return engine_->allocate(bytes); }
+  void free(std::byte* memory) { engine_->free(memory); }
 
   /// What batches of the set of all ranks are run with now. The only set that is tuned.
   Tuning tuning() const;

@@ -60,5 +60,6 @@ void bind_error(nanobind::module_& module);
 void bind_handle(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
 void bind_submit(nanobind::module_& module, nanobind::class_<Job>& job);
+void bind_reduction(nanobind::module_& module, nanobind::class_<Job>& job);
 
 }  // namespace horo::python

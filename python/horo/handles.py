@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +16,7 @@ class Handle:
 
     __slots__ = ("__weakref__", "_native", "_read", "_value")
 
-    def __init__(self, native: _horo.Handle, read: Callable[[_horo.Handle], Any]) -> None:
+    def __init__(self, native: _horo.Handle | _horo.Batch, read: Callable[[Any], Any]) -> None:
         self._native = native
         self._read: Callable[[_horo.Handle], Any] | None = read
         self._value: Any = None
@@ -26,6 +28,16 @@ class Handle:
 
     def done(self) -> bool:
         return self._native.done()
+
+    def wait_until(self, limit: float) -> bool:
+        """Whether it is done by then, on the clock of time.monotonic(). wait() says how it ended."""
+        while not self._native.done():
+            left = limit - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(RuntimeError, ValueError):
+                self._native.wait(min(left, SLICE_SECONDS))
+        return True
 
     def wait(self) -> Any:
         # In slices, so that Ctrl-C ends the waiting; the operation goes on, and the arrays stay.

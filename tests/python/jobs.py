@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 PRELUDE = """
-import contextlib, os, signal, sys, threading, urllib.request
+import contextlib, os, signal, sys, threading, time, urllib.request, weakref
 import numpy as np
 import horo
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what it runs in the background.

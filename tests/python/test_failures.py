@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import jobs
 import numpy as np
@@ -276,6 +277,50 @@ def interrupted() -> None:
 
 def test_ctrl_c_ends_the_waiting_and_not_the_operation() -> None:
     job = jobs.start(2, interrupted)
+    try:
+        assert job.line(0) == "waiting"
+        job.ranks[0].send_signal(signal.SIGINT)
+        assert job.line(0) == "interrupted"
+    finally:
+        codes = job.wait()
+    assert codes == [0, 0], job.outputs
+
+
+def interrupted_without_a_handle() -> None:
+    alone = horo.ProcessSet([0])
+    horo.init(process_sets=[alone])
+    horo.barrier()
+    if horo.rank() == 0:
+        array = np.ones(1_000_000)
+        watched = weakref.ref(array)
+
+        def tell() -> None:
+            while "allreduce" not in horo.metrics()["process_sets"][0]["operations"]:
+                threading.Event().wait(0.001)
+            print("waiting")
+
+        threading.Thread(target=tell).start()
+        try:
+            horo.allreduce_(array, name="late", op=horo.Sum)
+        except KeyboardInterrupt:
+            print("interrupted")
+        del array
+        assert watched() is not None, "the operation has it, which goes on"
+        horo.barrier()
+        horo.allreduce(np.ones(1), name="late again", op=horo.Sum)
+        deadline = time.monotonic() + 30
+        while watched() is not None:  # Each call lets go of some that are done.
+            assert time.monotonic() < deadline
+            horo.allreduce(np.ones(1), process_set=alone)
+    else:
+        horo.barrier()
+        horo.allreduce(np.ones(1_000_000), name="late", op=horo.Sum)
+        horo.allreduce(np.ones(1), name="late again", op=horo.Sum)
+    horo.barrier()
+
+
+def test_ctrl_c_in_a_call_that_waits_leaves_the_memory_to_the_operation() -> None:
+    job = jobs.start(2, interrupted_without_a_handle)
     try:
         assert job.line(0) == "waiting"
         job.ranks[0].send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ import jobs
 import pytest
 
 SUITE = Path(__file__).parent / "torch"
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 480
 
 # The folder beside this file is a namespace package of that name; it has no origin.
 torch = find_spec("torch")

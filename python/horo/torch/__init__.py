@@ -16,6 +16,7 @@ except ModuleNotFoundError as error:
 from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horo.launch import run
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horo.torch import elastic
 from horo.torch.compression import Compression
 from horo.torch.functions import (
     allgather_object,
@@ -80,12 +81,14 @@ from horo.torch.mpi_ops import (
     stop_timeline,
     synchronize,
 )
+from horo.torch.optimizer import DistributedOptimizer
 from horo.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum",
     "Average",
     "Compression",
+    "DistributedOptimizer",
     "HorovodInternalError",
     "HostsUpdatedInterrupt",
     "Max",
@@ -117,6 +120,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

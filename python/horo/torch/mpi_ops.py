@@ -72,6 +72,10 @@ barrier = uncompiled(operations.barrier)
 join = uncompiled(operations.join)
 
 
+def _check_has_gpu() -> bool:
+    return torch.cuda.is_available()
+
+
 def _flows(tensor: Any) -> bool:
     """Whether a gradient comes back."""
     return torch.is_grad_enabled() and isinstance(tensor, torch.Tensor) and tensor.requires_grad

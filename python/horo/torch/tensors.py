@@ -16,7 +16,7 @@ _DTYPES = {getattr(torch, name): number for name, number in _horo.DTYPES.items()
 _ELEMENTWISE = ("allreduce", "broadcast")
 
 
-def _check(tensor: Any, kind: str) -> int:
+def dtype_number(tensor: Any, kind: str) -> int:
     """The number of the dtype."""
     if not isinstance(tensor, torch.Tensor):
         raise ValueError(f"{kind} takes a torch.Tensor, not {type(tensor).__name__}")
@@ -54,7 +54,7 @@ def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 class _TorchAdapter:
     def take(self, tensor: torch.Tensor, kind: str) -> Given:
-        number = _check(tensor, kind)
+        number = dtype_number(tensor, kind)
         source = tensor.detach()
         strides = None
         if _is_lazy(source):
@@ -69,7 +69,7 @@ class _TorchAdapter:
         return Given(source, number, source.shape, source.data_ptr(), result.data_ptr(), strides, result)
 
     def take_in_place(self, tensor: torch.Tensor, kind: str) -> Given:
-        number = _check(tensor, kind)
+        number = dtype_number(tensor, kind)
         strides = None
         as_it_lies = not _is_lazy(tensor)
         if as_it_lies and not tensor.is_contiguous():

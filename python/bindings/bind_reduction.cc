@@ -1,0 +1,150 @@
+// Reductions that come again in every step: prepared once, and handed in many at a time.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <string>
+
+#include "bindings.h"
+
+namespace nb = nanobind;
+
+namespace horo::python {
+
+namespace {
+
+/// An allreduce but for the memory.
+struct Reduction {
+  std::string name;
+  int dtype, op;
+  double prescale, postscale;
+  std::vector<int64_t> shape;
+  uintptr_t input = 0, output = 0;
+
+  horo_tensor view() const {
+    horo_tensor all = HORO_TENSOR_INIT;
+    all.name = name.c_str();
+    all.kind = HORO_ALLREDUCE;
+    all.dtype = static_cast<horo_dtype>(dtype);
+    all.op = static_cast<horo_reduce_op>(op);
+    all.prescale = prescale;
+    all.postscale = postscale;
+    all.shape = shape.data();
+    all.dimensions = shape.size();
+    all.input = reinterpret_cast<const void*>(input);
+    all.output = reinterpret_cast<void*>(output);
+    return all;
+  }
+};
+
+/// What was handed in one by one, to be waited for together.
+class Batch {
+ public:
+  Batch(nb::object memory, std::shared_ptr<Orphans> orphans)
+      : memory_(std::move(memory)), orphans_(std::move(orphans)) {}
+  Batch(Batch&&) = default;
+  Batch(const Batch&) = delete;
+  ~Batch() {
+    for (Handle& one : handles_) {
+      if (orphans_->forked() || !one.done()) orphans_->add(std::move(one), memory_);
+    }
+  }
+
+  void submit_together(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
+    std::vector<horo_tensor> views;
+    views.reserve(reductions.size());
+    for (const Reduction* one : reductions) views.push_back(one->view());
+    handles_.push_back(runtime.submit(views, set));
+  }
+  /// What is refused after the first is an outcome of the batch: the ones before it are under way.
+  void submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
+    handles_.reserve(reductions.size());
+    for (const Reduction* one : reductions) {
+      try {
+        handles_.push_back(runtime.submit({one->view()}, set));
+      } catch (const Error&) {
+        if (handles_.empty()) throw;
+        refused_ = std::current_exception();
+        return;
+      }
+    }
+  }
+  bool done() const {
+    return std::all_of(handles_.begin(), handles_.end(), [](const Handle& one) { return one.done(); });
+  }
+  /// False when not all are done by then. Throws the first failure, after the end of all.
+  bool wait(double seconds) {
+    std::exception_ptr failure;
+    {
+      const nb::gil_scoped_release release;
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+      for (Handle& one : handles_) {
+        const std::chrono::duration<double> left = limit - std::chrono::steady_clock::now();
+        try {
+          if (!one.wait_for(std::max(0.0, left.count()))) return false;
+        } catch (...) {
+          if (!failure) failure = std::current_exception();
+        }
+      }
+    }
+    if (!failure) failure = refused_;
+    if (failure) std::rethrow_exception(failure);
+    return true;
+  }
+
+ private:
+  std::vector<Handle> handles_;
+  std::exception_ptr refused_;
+  nb::object memory_;
+  std::shared_ptr<Orphans> orphans_;
+};
+
+Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nb::object memory, bool together) {
+  job.orphans->sweep();
+  Batch batch(std::move(memory), job.orphans);
+  together ? batch.submit_together(job.runtime, reductions, set) : batch.submit_each(job.runtime, reductions, set);
+  return batch;
+}
+
+/// Bytes that own the memory.
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> allocate(Job& job, size_t bytes) {
+  auto memory = job.runtime.allocate<uint8_t>(bytes);
+  uint8_t* address = memory.get();
+  auto owner = std::make_unique<decltype(memory)>(std::move(memory));
+  nb::capsule capsule(owner.get(), [](void* one) noexcept { delete static_cast<decltype(owner.get())>(one); });
+  owner.release();
+  return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(address, {bytes}, capsule);
+}
+
+}  // namespace
+
+void bind_reduction(nb::module_& module, nb::class_<Job>& job) {
+  nb::class_<Reduction>(module, "Reduction", "An allreduce that is handed in again and again.")
+      .def(
+          "__init__",
+          [](Reduction* self, std::string name, int dtype, int op, double prescale, double postscale,
+             std::vector<int64_t> shape) {
+            new (self) Reduction{std::move(name), dtype, op, prescale, postscale, std::move(shape)};
+          },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("shape"))
+      .def_ro("dtype", &Reduction::dtype)
+      .def(
+          "point_to",
+          [](Reduction& self, uintptr_t input, uintptr_t output) {
+            self.input = input;
+            self.output = output;
+          },
+          nb::arg("input"), nb::arg("output"));
+  nb::class_<Batch>(module, "Batch", "What was handed in one by one, to be waited for together.")
+      .def("done", &Batch::done)
+      .def("wait", &Batch::wait, nb::arg("seconds"),
+           "False when not all are done by then; raises the first failure, after the end of all.");
+  job.def("reduce", &reduce, nb::arg("reductions"), nb::arg("process_set"), nb::arg("memory"), nb::arg("together"),
+          "Hands in each by itself, or all as a group. `memory` is kept until they are done.")
+      .def("allocate", &allocate, nb::arg("bytes"), "Memory that the other ranks of this host can read.");
+}
+
+}  // namespace horo::python

@@ -1,0 +1,149 @@
+"""States of models, optimizers and samplers."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from horo.basics import rank
+from horo.elastic import ObjectState
+from horo.torch.elastic.sampler import ElasticSampler
+from horo.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+
+
+class StateHandler:
+    """Saves, restores and synchronises one value of a TorchState."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        self.value = value
+        self.save()
+
+
+class _Saved(StateHandler):
+    """What has a state_dict()."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        # A copy, because optimizers keep what they are given.
+        self.value.load_state_dict(copy.deepcopy(self._saved))
+
+
+class ModelStateHandler(_Saved):
+    def sync(self) -> None:
+        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.save()
+
+
+class OptimizerStateHandler(_Saved):
+    def restore(self) -> None:
+        super().restore()
+        for group in self.value.param_groups:
+            for param in group["params"]:
+                param.grad = None  # Of the step that failed.
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+        self.save()
+
+
+class SamplerStateHandler(_Saved):
+    def sync(self) -> None:
+        """What any rank has processed is processed."""
+        state = self.value.state_dict()
+        everybody = allgather_object(state["processed_indices"])
+        state["processed_indices"] = set().union(*everybody)
+        self.value.load_state_dict(state)
+        self.save()
+
+
+_registry: list[tuple[type, type[StateHandler]]] = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+]
+
+
+def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
+    """Pairs of a type and the handler of its values. The first that fits is taken."""
+    return _registry
+
+
+def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
+    _registry[:] = registry
+
+
+def _handler_of(value: Any) -> StateHandler | None:
+    for kind, handler in _registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None
+
+
+class TorchState(ObjectState):
+    """A model, an optimizer and anything else, as attributes: `TorchState(model=model, optimizer=optimizer, batch=0)`.
+
+    Modules, optimizers and ElasticSamplers are restored in place. Everything else is copied, so keep it small.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        values = {"model": model, "optimizer": optimizer, **kwargs}
+        handlers = {name: _handler_of(value) for name, value in values.items()}
+        self._handlers = {name: handler for name, handler in handlers.items() if handler is not None}
+        for name, handler in self._handlers.items():
+            object.__setattr__(self, name, handler.value)
+        objects = {name: value for name, value in values.items() if name not in self._handlers}
+        super().__init__(lambda obj: broadcast_object(obj, 0), rank, **objects)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        handlers = self.__dict__.get("_handlers", {})
+        if name in handlers:
+            handlers[name].set_value(value)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+    def reset(self) -> None:
+        for handler in self._handlers.values():
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.reset()
+
+
+__all__ = ["StateHandler", "TorchState", "get_handler_registry", "set_handler_registry"]

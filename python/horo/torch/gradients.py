@@ -1,0 +1,361 @@
+"""Gradients on their way: who has come, what is handed in, what is waited for.
+
+A *parcel* is what is reduced as one: one gradient, a group of them, or a bucket. It is handed in when the last of its
+gradients has come. Single gradients are handed in several at a time, which costs one call instead of hundreds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from horo import _horo
+from horo.collectives import Average, reduction
+from horo.handles import Handle
+from horo.torch.compression import NoneCompressor
+from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
+from horo.torch.parcels import Parcel, Settings, Slot, too_many
+from horo.torch.tensors import dtype_number
+from horo.world import world
+
+# So much is put together before it is handed in: small enough that the first bytes travel early in the backward pass.
+_FLUSH_BYTES = 1 << 20
+# How long the end of a backward pass waits that left parameters without a gradient, which may be others on other ranks.
+_PATIENCE_SECONDS = 5.0
+
+
+def waits_in_backward() -> bool:
+    return os.environ.get("HORO_WAIT_IN_BACKWARD", "1").strip().lower() not in ("0", "false", "no", "off")
+
+
+class Gradients:
+    """The reductions of one optimizer's gradients."""
+
+    averages_losses = True  # Of closures.
+
+    def __init__(self, optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str], settings: Settings) -> None:
+        self.optimizer = optimizer
+        self.names = names
+        self.settings = settings
+        self.synchronized = False
+        self._hooked = world.runtime.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+        self._waits = waits_in_backward()
+        self._runtime: _horo.Runtime | None = None
+        self._works = False
+        self._task = -1
+        self._sent = 0
+        self._pending: list[Slot] = []
+        self._pending_bytes = 0
+        self._under_way: list[tuple[Handle | Callable[[], Any], list[tuple[Slot | Parcel, Any, Any]]]] = []
+        self.slots: dict[torch.Tensor, Slot] = {}
+        self._hooks: list[Any] = []
+        weakref.finalize(self, _remove, self._hooks)
+        self.adopt()
+        self.works()
+
+    # ---- Parameters
+
+    def adopt(self) -> list[Slot]:
+        """Looks for parameters that are new. Returns them."""
+        new = []
+        for number, group in enumerate(self.optimizer.param_groups):
+            for index, param in enumerate(group["params"]):
+                slot = self.slots.get(param)
+                if slot is None:
+                    name = self.names.setdefault(param, f"allreduce.noname.{number}.{index}")
+                    slot = self.slots[param] = Slot(param, name, self.settings.passes)
+                    new.append(slot)
+                if slot.hook is None and param.requires_grad and self._hooked:
+                    slot.hook = param.register_post_accumulate_grad_hook(_hook_of(weakref.ref(self), slot))
+                    self._hooks.append(slot.hook)
+        return new
+
+    def works(self) -> bool:
+        """Whether there is anybody to reduce with."""
+        runtime = world.runtime
+        if runtime is not self._runtime:
+            self._runtime = runtime
+            ranks = self.settings.process_set
+            self._works = self._hooked and ranks.included() and ranks.size() > 1
+            self._under_way = []  # What belonged to another runtime has ended.
+            self.reset()
+            self.joined()
+        return self._works
+
+    def joined(self) -> None:
+        """The job was joined, for the first time or anew."""
+
+    def set_passes(self, passes: int) -> None:
+        self.settings = self.settings._replace(passes=passes)
+        for slot in self.slots.values():
+            slot.left = passes
+
+    # ---- What the hooks of parameters do
+
+    def arrived(self, slot: Slot) -> None:
+        if not self.works():
+            return
+        if slot.filled:
+            self._take_back(slot)
+        if slot.left <= 0 or slot.sent:
+            raise too_many(slot)
+        gradient = slot.param.grad
+        if gradient.requires_grad:
+            raise AssertionError(f"the gradient of parameter '{slot.name}' requires a gradient; reduce it yourself")
+        slot.left -= 1
+        self.synchronized = False
+        if slot.left == 0:
+            self._ready(slot, gradient)
+        elif slot.parcel is not None:
+            slot.parcel.take(slot, gradient)
+        self._watch_end()
+
+    def _take_back(self, slot: Slot) -> None:
+        """Zeros were sent for it at the end of an earlier pass of this step, and now its gradient comes after all. What
+        was reduced is equal on all ranks, so the average of it with the gradient added is right."""
+        slot.late = slot.filled = False
+        if slot.parcel is None and self.settings.op == Average:
+            slot.sent = False
+            slot.left = 1
+            self._sent -= 1
+
+    def _ready(self, slot: Slot, gradient: torch.Tensor) -> None:
+        slot.sent = True
+        self._sent += 1
+        if gradient.is_sparse:
+            if not self.settings.sparse_as_dense:
+                self._send_sparse(slot, gradient)
+                return
+            gradient = slot.param.grad = gradient.to_dense()
+        if slot.parcel is None:
+            self._pending.append(slot)
+            self._pending_bytes += gradient.nbytes
+            if self._pending_bytes >= _FLUSH_BYTES:
+                self.flush()
+            return
+        slot.parcel.take(slot, gradient)
+        slot.parcel.missing -= 1
+        if slot.parcel.missing == 0:
+            slot.parcel.send(self)
+
+    def _send_sparse(self, slot: Slot, gradient: torch.Tensor) -> None:
+        if slot.parcel is not None:
+            raise ValueError(
+                f"the gradient of parameter '{slot.name}' is sparse, which cannot be part of a group or a bucket; "
+                "use sparse_as_dense=True"
+            )
+        slot.sparse = gradient.sparse_dim()
+        wait = sparse_allreduce_async(gradient, slot.name, self.settings.op, self.settings.process_set)
+        self._under_way.append((wait, [(slot, None, None)]))
+
+    def flush(self) -> None:
+        """Hands in what has come and travels alone."""
+        slots, self._pending, self._pending_bytes = self._pending, [], 0
+        if not slots:
+            return
+        self.send(slots, together=False)
+
+    def send(self, slots: list[Slot], *, together: bool) -> None:
+        compression = self.settings.compression
+        if compression is NoneCompressor:
+            given = [(slot, slot.param.grad, None) for slot in slots]
+        else:
+            given = [(slot, *compression.compress(slot.param.grad)) for slot in slots]
+        natives, sent = [], []
+        for one in given:
+            slot, tensor, context = one
+            if not (tensor.is_contiguous() and tensor.is_cpu):
+                self._send_alone(slot, tensor, context)
+                continue
+            native = slot.native
+            if native is None or tensor.dtype is not slot.dtype:
+                native = slot.native = self.make_native(slot.name, tensor)
+                slot.dtype = tensor.dtype
+            address = tensor.data_ptr()
+            native.point_to(address, address)
+            natives.append(native)
+            sent.append(one)
+        if natives:
+            self.hand_in(natives, sent, together=together)
+
+    def _send_alone(self, slot: Slot, tensor: torch.Tensor, context: Any) -> None:
+        """What lies unusually, or nowhere that horo can reach: the operation knows what to do, or to say."""
+        before, after = self.settings.scales()
+        handle = allreduce_async_(
+            tensor,
+            name=slot.name,
+            op=self.settings.op,
+            prescale_factor=before,
+            postscale_factor=after,
+            process_set=self.settings.process_set,
+        )
+        self.began(handle, [(slot, tensor, context)])
+
+    def hand_in(
+        self, natives: list[_horo.Reduction], sent: list[tuple[Slot | Parcel, Any, Any]], *, together: bool
+    ) -> None:
+        batch = self._runtime.reduce(natives, self.settings.process_set.number(), sent, together)
+        self.began(Handle(batch, lambda _: None), sent)
+
+    def began(self, handle: Handle, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
+        self._under_way.append((handle, sent))
+
+    def make_native(self, name: str, tensor: torch.Tensor) -> _horo.Reduction:
+        before, after = self.settings.scales()
+        op = reduction(None, self.settings.op)
+        return _horo.Reduction(
+            f"allreduce.{name}", dtype_number(tensor, "allreduce"), op, before, after, list(tensor.shape)
+        )
+
+    # ---- The end of a backward pass
+
+    def _watch_end(self) -> None:
+        # Not a flag: a pass that failed never ends, and the next has another number.
+        task = torch._C._current_graph_task_id()
+        if task != self._task:
+            self._task = task
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        missing = self._missing()
+        if missing and self._sent and all(slot.late for slot in missing):
+            # They did not come in an earlier step either: zeros for them now, so that there is something to wait for.
+            self._fill(missing)
+            for slot in missing:
+                slot.filled = True
+            missing = []
+        if not missing:
+            self._close_parcels()
+        self.flush()
+        if self._waits and self._under_way:
+            # Behind the callbacks of other optimizers: what one has not handed in yet, another rank may wait for.
+            torch.autograd.Variable._execution_engine.queue_callback(self._wait_in_backward)
+
+    def _wait_in_backward(self) -> None:
+        if not self._missing():
+            self._wait()
+            return
+        # Another rank may lack other parameters, and wait for ours: not for ever.
+        if not self._wait(_PATIENCE_SECONDS):
+            warnings.warn(
+                f"after {_PATIENCE_SECONDS:g} s other ranks have not handed in gradients that this rank has; it goes "
+                "on, and step() waits for them. Call synchronize() before gradients are used, for example clipped.",
+                stacklevel=2,
+            )
+
+    # ---- The end of a step
+
+    def check_skipping(self) -> None:
+        """Whether step() may be left alone."""
+
+    def step(self, closure: Callable[[], Any] | None) -> Any:
+        self.synchronized = False
+        return self.optimizer.step(closure)
+
+    def loss_name(self) -> str:
+        return f"{next(iter(self.slots.values())).name}.loss"
+
+    def _missing(self) -> list[Slot]:
+        if self._sent == len(self.slots):
+            return []
+        return [slot for slot in self.slots.values() if not slot.sent and slot.param.requires_grad]
+
+    def _fill(self, missing: Iterable[Slot]) -> None:
+        for slot in missing:
+            if slot.param.grad is None:
+                slot.param.grad = slot.zeros()
+            self._ready(slot, slot.param.grad)
+
+    def _close_parcels(self) -> None:
+        """All gradients that can come have come: parcels with frozen parameters go without these."""
+        for slot in self.slots.values():
+            parcel = slot.parcel
+            if parcel is not None and 0 < parcel.missing < len(parcel.slots):
+                parcel.missing = 0
+                parcel.send(self)
+
+    def synchronize(self) -> None:
+        if not self.works():
+            self.synchronized = True
+            return
+        try:
+            self.adopt()
+            missing = self._missing()
+            for slot in missing:
+                slot.late = True
+            self._fill(missing)
+            self._close_parcels()
+            self.flush()
+            self._wait()
+        finally:
+            self.reset()
+        self.synchronized = True
+
+    def reset(self) -> None:
+        """The next backward pass is the first of a step."""
+        self.synchronized = False
+        self._sent = 0
+        self._pending, self._pending_bytes = [], 0
+        for slot in self.slots.values():
+            slot.left = self.settings.passes
+            slot.sent = slot.filled = False
+            if slot.parcel is not None:
+                slot.parcel.missing = len(slot.parcel.slots)
+
+    def outstanding(self) -> bool:
+        return bool(self._under_way or self._pending)
+
+    def untouched(self) -> bool:
+        """No gradient has come since the last synchronize()."""
+        return self._sent == 0 and all(slot.left == self.settings.passes for slot in self.slots.values())
+
+    def _wait(self, seconds: float | None = None) -> bool:
+        """For all that is under way. Of several failures the first is raised, after the end of the others."""
+        limit = None if seconds is None else time.monotonic() + seconds
+        failure: BaseException | None = None
+        while self._under_way:
+            handle, sent = self._under_way[0]
+            if limit is not None and isinstance(handle, Handle) and not handle.wait_until(limit):
+                return False
+            self._under_way.pop(0)
+            try:
+                self._finish(handle.wait() if isinstance(handle, Handle) else handle(), sent)
+            except RuntimeError as error:
+                failure = failure or error
+        if failure is not None:
+            self.reset()
+            raise failure
+        return True
+
+    def _finish(self, result: Any, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
+        compression = self.settings.compression
+        if compression is NoneCompressor and result is None:
+            return
+        for whose, tensor, context in sent:
+            if isinstance(whose, Parcel):
+                whose.finish(compression, tensor, context)
+            elif tensor is None:
+                whose.param.grad = result
+            elif compression is not NoneCompressor:
+                whose.param.grad.copy_(compression.decompress(tensor, context))
+
+
+def _hook_of(reductions: weakref.ref[Gradients], slot: Slot) -> Callable[[torch.Tensor], None]:
+    def hook(_: torch.Tensor) -> None:
+        gradients = reductions()
+        if gradients is not None:
+            gradients.arrived(slot)
+
+    hook._torchdynamo_disable = True  # What torch.compiler.disable does, without importing the compiler.
+    return hook
+
+
+def _remove(hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()

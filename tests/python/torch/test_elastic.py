@@ -1,0 +1,241 @@
+"""Training that goes on after a failure, in a job of a fixed size."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import horo.elastic
+from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horo.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
+
+
+def state_of(hvd: ModuleType, **values: Any) -> Any:
+    torch.manual_seed(hvd.rank())  # Every rank begins elsewhere.
+    model = torch.nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), model.named_parameters()
+    )
+    return hvd.elastic.TorchState(model=model, optimizer=optimizer, **values)
+
+
+def same(hvd: ModuleType, tensor: torch.Tensor, name: str) -> bool:
+    everybody = hvd.allgather(tensor.detach().reshape(1, -1), name)
+    return all(torch.equal(everybody[0], one) for one in everybody)
+
+
+def train_one(state: Any) -> None:
+    state.optimizer.zero_grad()
+    state.model(torch.ones(4, 3) * (state.batch + 1)).pow(2).mean().backward()
+    state.optimizer.step()
+    state.batch += 1
+
+
+def disagree(hvd: ModuleType) -> None:
+    """Fails on all ranks, as a mismatch does; alone by hand."""
+    if hvd.size() == 1:
+        raise HorovodInternalError("alone")
+    hvd.allreduce(torch.ones(1 + hvd.rank()), name="disagreement")
+
+
+def test_an_unmodified_loop_trains_and_ranks_agree(hvd: ModuleType) -> None:
+    @hvd.elastic.run
+    def train(state: Any, batches: int) -> str:
+        assert state.batch == 0
+        for _ in range(batches):
+            train_one(state)
+            state.commit()
+        return "done"
+
+    state = state_of(hvd, batch=0)
+    assert train(state, 3) == "done"
+    assert state.batch == 3
+    assert same(hvd, state.model.weight, "weight")
+
+
+def test_a_failure_goes_back_to_the_last_commit(hvd: ModuleType) -> None:
+    calls: list[int] = []
+    resets: list[int] = []
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        calls.append(state.batch)
+        while state.batch < 4:
+            train_one(state)
+            if len(calls) == 1 and state.batch == 3:
+                disagree(hvd)
+            if state.batch == 2:
+                state.commit()
+
+    state = state_of(hvd, batch=0)
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+    rank, size = hvd.rank(), hvd.size()
+    train(state)
+    assert calls == [0, 2]
+    assert resets == [size]
+    assert (hvd.rank(), hvd.size()) == (rank, size)
+    assert same(hvd, state.model.weight, "weight")
+    # The same as without the failure.
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    reference = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for batch in range(4):
+        reference.zero_grad()
+        model(torch.ones(4, 3) * (batch + 1)).pow(2).mean().backward()
+        reference.step()
+    torch.testing.assert_close(state.model.weight, model.weight)
+
+
+def test_a_failure_inside_a_backward_pass_is_survived(hvd: ModuleType) -> None:
+    tries: list[int] = []
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        tries.append(state.batch)
+        if len(tries) == 1:
+            extra = torch.nn.Linear(1 + hvd.rank(), 1)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(extra.parameters(), 0.1))
+            state.model(torch.ones(1, 3)).sum().backward()
+            extra(torch.ones(1, 1 + hvd.rank())).sum().backward()
+            optimizer.step()
+            if hvd.size() == 1:
+                raise HorovodInternalError("alone")
+        train_one(state)
+
+    state = state_of(hvd, batch=0)
+    train(state)
+    assert tries == [0, 0]
+    assert same(hvd, state.model.weight, "weight")
+
+
+def test_failures_without_a_commit_in_between_end_the_job(hvd: ModuleType) -> None:
+    tries: list[int] = []
+
+    @hvd.elastic.run
+    def train(_: Any) -> None:
+        tries.append(0)
+        disagree(hvd)
+
+    with pytest.raises(HorovodInternalError, match="4 times without a commit"):
+        train(state_of(hvd, batch=0))
+    assert len(tries) == 4
+
+
+def test_a_rank_that_is_gone_needs_an_elastic_launcher(hvd: ModuleType) -> None:
+    @hvd.elastic.run
+    def train(_: Any) -> None:
+        raise HorovodInternalError("operation 7 failed", "peer-lost", (1,))
+
+    with pytest.raises(HorovodInternalError, match="elastic launcher") as caught:
+        train(state_of(hvd, batch=0))
+    assert caught.value.lost_ranks == (1,)
+    assert hvd.is_initialized()
+
+
+def test_new_hosts_interrupt_all_ranks_and_nothing_is_lost(hvd: ModuleType) -> None:
+    batches: list[int] = []
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        batches.append(state.batch)
+        while state.batch < 3:
+            train_one(state)
+            if len(batches) == 1 and state.batch == 2 and hvd.rank() == 0:
+                state.on_hosts_updated(1, 2)
+            state.commit()
+
+    state = state_of(hvd, batch=0)
+    train(state)
+    assert batches == [0, 2]
+    for update, skips in ((1, True), (2, False), (3, False)):
+        if hvd.rank() == 0:
+            state.on_hosts_updated(10 + update, update)
+        with pytest.raises(HostsUpdatedInterrupt) as caught:
+            state.check_host_updates()
+        assert caught.value.skip_sync is skips
+    state.check_host_updates()
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_sampler_shares_what_is_left(hvd: ModuleType, shuffle: bool) -> None:
+    dataset = list(range(26))
+    sampler = hvd.elastic.ElasticSampler(dataset, shuffle=shuffle, seed=3)
+    state = hvd.elastic.TorchState(sampler=sampler, epoch=0)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=2, sampler=sampler)
+    seen = [one.tolist() for one in loader]
+    assert len(seen) == -(-len(sampler) // 2)
+    assert set().union(*hvd.allgather_object(set().union(*seen))) == set(dataset)
+    for index in range(2):
+        sampler.record_batch(index, 2)
+    state.commit()
+    done = set(seen[0] + seen[1])
+    assert sampler.state_dict() == {"epoch": 0, "processed_indices": done}
+    sampler.record_batch(2, 2)
+    state.restore()
+    assert sampler.processed_indices == done
+    state.sync()
+    everybody = set().union(*hvd.allgather_object(done))
+    assert sampler.processed_indices == everybody
+    rest = list(sampler)
+    assert len(rest) == len(sampler) == -(-(26 - len(everybody)) // hvd.size())
+    assert set().union(*hvd.allgather_object(rest)) == set(dataset) - everybody
+    sampler.set_epoch(1)
+    assert not sampler.processed_indices
+    assert len(sampler) == -(-26 // hvd.size())
+
+
+def test_handlers_of_ones_own_can_be_registered(hvd: ModuleType) -> None:
+    class Counter:
+        count = 0
+
+    class CounterHandler(StateHandler):
+        saved = 0
+
+        def save(self) -> None:
+            self.saved = self.value.count
+
+        def restore(self) -> None:
+            self.value.count = self.saved
+
+        def sync(self) -> None:
+            self.value.count = hvd.broadcast_object(self.value.count, 0)
+
+    before = list(get_handler_registry())
+    set_handler_registry([*before, (Counter, CounterHandler)])
+    try:
+        counter = Counter()
+        state = hvd.elastic.TorchState(counter=counter, other=[1])
+        counter.count = hvd.rank() + 5
+        state.sync()
+        assert counter.count == 5
+        state.save()
+        counter.count, state.other[0] = 9, 2
+        state.restore()
+        assert (counter.count, state.other) == (5, [1])
+        replaced = Counter()
+        replaced.count = 7
+        state.counter = replaced
+        replaced.count = 8
+        state.restore()
+        assert state.counter is replaced
+        assert replaced.count == 7
+    finally:
+        set_handler_registry(before)
+
+
+def test_a_state_of_objects_needs_no_framework(hvd: ModuleType) -> None:
+    state = horo.elastic.ObjectState(lambda obj: hvd.broadcast_object(obj, 0), hvd.rank, epoch=hvd.rank(), best=[])
+    state.sync()
+    assert state.epoch == 0
+    state.epoch = 3
+    state.best.append(1)
+    state.restore()
+    assert (state.epoch, state.best) == (0, [])
+    state.epoch = 4
+    state.commit()
+    state.epoch = 5
+    state.restore()
+    assert state.epoch == 4
