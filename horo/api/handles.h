@@ -65,7 +65,7 @@ struct horo_handle {
 
 struct horo_memory {
   std::shared_ptr<horo::engine::Runtime> runtime;
-  int process = 0;
+  horo::api::Process process;
   std::byte* address = nullptr;
 };
 

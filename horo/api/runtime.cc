@@ -214,7 +214,7 @@ void* horo_memory_address(const horo_memory* memory) {
 }
 
 void horo_memory_destroy(horo_memory* memory) {
-  if (memory == nullptr || memory->process != getpid()) return;
+  if (memory == nullptr || !memory->process.is_current()) return;
   memory->runtime->free(memory->address);
   delete memory;
 }
