@@ -7,19 +7,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/job.h"
 #include "tests/launcher/launched.h"
 #include "tests/process.h"
+#include "tests/runtime_job.h"
 #include "tests/workload.h"
 
 #include "horo/base/text.h"
-#include "horo/engine/runtime.h"
 
 namespace horo::test {
 namespace {
 
-using engine::Call;
-using engine::Runtime;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -52,7 +49,7 @@ uint64_t resident_shared_bytes(pid_t pid) {
 Status burst(Runtime& runtime, const std::vector<int>& sets) {
   struct Handed {
     int set;
-    engine::Handle handle;
+    Handle handle;
     std::vector<std::vector<float>> data;
   };
   std::vector<Handed> all;
@@ -61,12 +58,7 @@ Status burst(Runtime& runtime, const std::vector<int>& sets) {
     handed.data.assign(kTensors, std::vector<float>(kElements, static_cast<float>(runtime.rank() + 1)));
     std::vector<Call> calls;
     for (size_t i = 0; i < kTensors; ++i) {
-      Call& call = calls.emplace_back();
-      call.tensor.name = text("tensor ", i);
-      call.tensor.kind = engine::Kind::kAllreduce;
-      call.tensor.dtype = DType::kF32;
-      call.tensor.shape = {static_cast<int64_t>(kElements)};
-      call.input = call.output = reinterpret_cast<std::byte*>(handed.data[i].data());
+      calls.push_back(in_place(text("tensor ", i), handed.data[i]));
     }
     HORO_ASSIGN(handed.handle, runtime.submit(set, std::move(calls)));
   }
@@ -84,19 +76,6 @@ Status burst(Runtime& runtime, const std::vector<int>& sets) {
   return {};
 }
 
-using RuntimeBody = std::function<Status(Runtime&)>;
-
-std::unique_ptr<Job> start(const JobOptions& options, std::vector<std::vector<int>> sets, const RuntimeBody& body) {
-  auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
-    auto runtime = Runtime::start({.engine = std::move(engine_options), .process_sets = sets});
-    const Status status = runtime.ok() ? body(**runtime) : runtime.status();
-    if (!status.ok()) std::fprintf(stderr, "%s\n", status.to_string().c_str());
-    return status.ok() ? 0 : 1;
-  });
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? std::move(*job) : nullptr;
-}
-
 Status wait_until_the_pool_is_empty(Runtime& runtime) {
   const bool empty = eventually([&] { return runtime.pool().counts().idle_bytes == 0; }, Deadline::after_seconds(20));
   return empty ? Status() : Status(Code::kTimeout, "the pool keeps its buffers");
@@ -104,7 +83,7 @@ Status wait_until_the_pool_is_empty(Runtime& runtime) {
 
 TEST(Buffers, PagesGoBackToTheSystemAfterABurstAndThenNothingWakesUp) {
   Hold hold;
-  auto job = start({.ranks = 2}, {}, [&](Runtime& runtime) -> Status {
+  auto job = start({.ranks = 2}, [&](Runtime& runtime) -> Status {
     hold.take_part();
     for (int i = 0; i < 3; ++i) HORO_TRY(burst(runtime, {0}));
     tell("burst\n");
@@ -133,14 +112,12 @@ TEST(Buffers, PagesGoBackToTheSystemAfterABurstAndThenNothingWakesUp) {
     EXPECT_EQ(use_of(job->pid(0)).switches - before.switches, 0) << "woke up though there is nothing to do";
   }
   hold.let_go();
-  auto codes = job->wait(Deadline::after_seconds(20));
-  ASSERT_TRUE(codes.ok()) << codes.status();
-  EXPECT_EQ(*codes, (std::vector<int>{0, 0}));
+  expect_zero(*job);
 }
 
 TEST(Buffers, AreSharedByAllProcessSets) {
   const std::vector<std::vector<int>> sets = {{0, 1}, {0, 2}, {1, 2}};
-  auto job = start({.ranks = 3}, sets, [&](Runtime& runtime) -> Status {
+  const StatusBody body = [&](Runtime& runtime) -> Status {
     std::vector<int> mine = {0};
     for (size_t i = 0; i < sets.size(); ++i) {
       if (std::find(sets[i].begin(), sets[i].end(), runtime.rank()) != sets[i].end()) {
@@ -163,26 +140,23 @@ TEST(Buffers, AreSharedByAllProcessSets) {
     }
     HORO_TRY(wait_until_the_pool_is_empty(runtime));
     return burst(runtime, mine);  // What went back comes again.
-  });
+  };
+  auto job = start({.ranks = 3}, body, sets);
   ASSERT_TRUE(job);
-  auto codes = job->wait(Deadline::after_seconds(60));
-  ASSERT_TRUE(codes.ok()) << codes.status();
-  EXPECT_EQ(*codes, (std::vector<int>{0, 0, 0}));
+  expect_zero(*job);
 }
 
 TEST(Buffers, AreGivenBackWithoutSharedMemoryToo) {
   for (const char* transport : {"tcp", "auto"}) {
     const int ranks = transport == std::string("tcp") ? 2 : 1;
     auto job = start({.ranks = ranks, .environment = {{"HORO_TRANSPORT", transport}, {"HORO_INTERFACE", "127.0.0.1"}}},
-                     {}, [](Runtime& runtime) -> Status {
+                     [](Runtime& runtime) -> Status {
                        HORO_TRY(burst(runtime, {0}));
                        HORO_TRY(wait_until_the_pool_is_empty(runtime));
                        return burst(runtime, {0});
                      });
     ASSERT_TRUE(job);
-    auto codes = job->wait(Deadline::after_seconds(60));
-    ASSERT_TRUE(codes.ok()) << codes.status();
-    EXPECT_EQ(*codes, std::vector<int>(static_cast<size_t>(ranks), 0));
+    expect_zero(*job);
   }
 }
 
@@ -191,11 +165,11 @@ Status sum_in_place(Runtime& runtime, const char* name, std::span<float> values)
   std::fill(values.begin(), values.end(), static_cast<float>(runtime.rank() + 1));
   Call call;
   call.tensor.name = name;
-  call.tensor.kind = engine::Kind::kAllreduce;
+  call.tensor.kind = Kind::kAllreduce;
   call.tensor.dtype = DType::kF32;
   call.tensor.shape = {static_cast<int64_t>(values.size())};
   call.input = call.output = reinterpret_cast<std::byte*>(values.data());
-  HORO_ASSIGN(engine::Handle handle, runtime.submit(0, {call}));
+  HORO_ASSIGN(Handle handle, runtime.submit(0, {call}));
   HORO_TRY(runtime.wait(0, handle));
   const auto sum = static_cast<float>(runtime.size() * (runtime.size() + 1) / 2);
   const auto wrong = std::find_if(values.begin(), values.end(), [&](float value) { return value != sum; });
@@ -208,12 +182,12 @@ Status two_at_once(Runtime& runtime, std::span<float> first, std::span<float> se
   for (size_t i = 0; i < 2; ++i) {
     std::fill(data[i].begin(), data[i].end(), static_cast<float>(runtime.rank() + 1));
     calls[i].tensor.name = text("half ", i);
-    calls[i].tensor.kind = engine::Kind::kAllreduce;
+    calls[i].tensor.kind = Kind::kAllreduce;
     calls[i].tensor.dtype = DType::kF32;
     calls[i].tensor.shape = {static_cast<int64_t>(data[i].size())};
     calls[i].input = calls[i].output = reinterpret_cast<std::byte*>(data[i].data());
   }
-  HORO_ASSIGN(engine::Handle handle, runtime.submit(0, std::move(calls)));
+  HORO_ASSIGN(Handle handle, runtime.submit(0, std::move(calls)));
   HORO_TRY(runtime.wait(0, handle));
   const auto counts = runtime.pool().counts();
   return counts.lent + counts.idle == 0 ? Status() : Status(Code::kInternal, "large tensors were put together");
@@ -222,7 +196,7 @@ Status two_at_once(Runtime& runtime, std::span<float> first, std::span<float> se
 TEST(Buffers, WhatLiesInTheRuntimesMemoryIsReducedWhereItIs) {
   constexpr size_t kCount = 4 << 20;
   for (int ranks : {2, 3}) {
-    auto job = start({.ranks = ranks}, {}, [](Runtime& runtime) -> Status {
+    auto job = start({.ranks = ranks}, [](Runtime& runtime) -> Status {
       HORO_ASSIGN(std::span<std::byte> memory, runtime.allocate(kCount * sizeof(float)));
       const std::span<float> values(reinterpret_cast<float*>(memory.data()), kCount);
       const uint64_t before = segment_bytes(getpid(), runtime.rank());
@@ -242,9 +216,7 @@ TEST(Buffers, WhatLiesInTheRuntimesMemoryIsReducedWhereItIs) {
       return {};
     });
     ASSERT_TRUE(job);
-    auto codes = job->wait(Deadline::after_seconds(60));
-    ASSERT_TRUE(codes.ok()) << codes.status();
-    EXPECT_EQ(*codes, std::vector<int>(static_cast<size_t>(ranks), 0));
+    expect_zero(*job);
   }
 }
 

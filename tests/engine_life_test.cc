@@ -220,13 +220,11 @@ TEST(EngineLife, NothingGrowsWithTheNumberOfOperations) {
 TEST(EngineLife, AStallEndsInAnErrorOfAllRanksWhereThatIsAskedFor) {
   for (const char* transport : {"shm", "tcp"}) {
     SCOPED_TRACE(transport);
-    Hold hold;  // Who left at once could be missed by those who have not heard yet.
-    auto job = start({.ranks = 3,
+    auto job = start({.ranks = 4,
                       .environment = {{"HORO_TRANSPORT", transport},
                                       {"HORO_STALL_WARNING", "100ms"},
                                       {"HORO_STALL_ABORT", "400ms"}}},
-                     [&](Runtime& runtime) {
-                       hold.take_part();
+                     [](Runtime& runtime) {
                        std::vector<float> values(4, 1.0F);
                        const Status status = allreduce(runtime, runtime.rank() == 2 ? "other" : "late", values);
                        const bool late = status.message().find("'late'") != std::string::npos &&
@@ -234,12 +232,9 @@ TEST(EngineLife, AStallEndsInAnErrorOfAllRanksWhereThatIsAskedFor) {
                        const bool other = status.message().find("'other'") != std::string::npos;
                        REQUIRE(status.code() == Code::kTimeout && (late || other));
                        REQUIRE(status.message().find("HORO_STALL_ABORT") != std::string::npos);
-                       tell("given up\n");
-                       return hold.wait(Deadline::after_seconds(30)) ? 0 : 8;
+                       return 0;  // At once: nobody may take a leaver for the reason.
                      });
     ASSERT_TRUE(job);
-    for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(job->next_line(rank, Deadline::after_seconds(20)).ok()) << rank;
-    hold.let_go();
     expect_zero(*job);
   }
 }

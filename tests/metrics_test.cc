@@ -5,22 +5,16 @@
 
 #include <array>
 
-#include "tests/job.h"
+#include "tests/runtime_job.h"
 
 #include "horo/base/text.h"
-#include "horo/engine/runtime.h"
 #include "horo/net/poller.h"
 #include "horo/net/socket.h"
 
 namespace horo::test {
 namespace {
 
-using engine::Call;
-using engine::Handle;
-using engine::Kind;
 using engine::KindMetrics;
-using engine::Reduction;
-using engine::Runtime;
 
 /// Ends the rank with what was wrong.
 #define EXPECT_VALUE(value, expected)                                                                             \
@@ -31,40 +25,12 @@ using engine::Runtime;
 
 struct Memory {
   std::vector<float> values;
-  Call call(std::string name, Kind kind = Kind::kAllreduce) {
-    Call call;
-    call.tensor.name = std::move(name);
-    call.tensor.kind = kind;
-    call.tensor.dtype = DType::kF32;
-    call.tensor.shape = {static_cast<int64_t>(values.size())};
-    call.input = reinterpret_cast<const std::byte*>(values.data());
-    return call;
-  }
+  Call call(std::string name, Kind kind = Kind::kAllreduce) { return call_of(std::move(name), kind, values); }
 };
 
 Status run(Runtime& runtime, std::vector<Call> calls, int set = 0) {
   HORO_ASSIGN(Handle handle, runtime.submit(set, std::move(calls)));
   return runtime.wait(set, handle);
-}
-
-std::unique_ptr<Job> start(const JobOptions& options, const std::function<Status(Runtime&)>& body) {
-  auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
-    auto runtime = Runtime::start({.engine = std::move(engine_options), .process_sets = {}});
-    Status status = runtime.status();
-    if (status.ok()) status = body(**runtime);
-    if (!status.ok()) tell(status.to_string() + "\n");
-    return status.ok() ? 0 : 1;
-  });
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? std::move(*job) : nullptr;
-}
-
-void expect_zero(Job& job) {
-  auto codes = job.wait(Deadline::after_seconds(60));
-  ASSERT_TRUE(codes.ok()) << codes.status();
-  for (size_t rank = 0; rank < codes->size(); ++rank) {
-    EXPECT_EQ((*codes)[rank], 0) << "rank " << rank << ": " << job.told(static_cast<int>(rank));
-  }
 }
 
 /// One allreduce at a time, then groups, then ranks that disagree.

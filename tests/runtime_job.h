@@ -87,10 +87,25 @@ inline std::unique_ptr<Job> start(const JobOptions& options, const RuntimeBody& 
   return job.ok() ? std::move(*job) : nullptr;
 }
 
+/// The same with bodies that say what was wrong.
+using StatusBody = std::function<Status(Runtime&)>;
+
+inline std::unique_ptr<Job> start(const JobOptions& options, const StatusBody& body,
+                                  const std::vector<std::vector<int>>& sets = {}) {
+  const RuntimeBody told = [&](Runtime& runtime) {
+    const Status status = body(runtime);
+    if (!status.ok()) tell(status.to_string() + "\n");
+    return status.ok() ? 0 : 1;
+  };
+  return start(options, told, sets);
+}
+
 inline void expect_zero(Job& job, double seconds = 60) {
   auto codes = job.wait(Deadline::after_seconds(seconds));
   ASSERT_TRUE(codes.ok()) << codes.status();
-  for (size_t rank = 0; rank < codes->size(); ++rank) EXPECT_EQ((*codes)[rank], 0) << "rank " << rank;
+  for (size_t rank = 0; rank < codes->size(); ++rank) {
+    EXPECT_EQ((*codes)[rank], 0) << "rank " << rank << ": " << job.told(static_cast<int>(rank));
+  }
 }
 
 /// What one process cannot end before: the others would find it gone.

@@ -14,18 +14,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/job.h"
+#include "tests/runtime_job.h"
 
 #include "horo/base/text.h"
-#include "horo/engine/runtime.h"
 
 namespace horo::test {
 namespace {
 
-using engine::Call;
-using engine::Handle;
-using engine::Kind;
-using engine::Runtime;
 using engine::timeline_path;
 using Json = nlohmann::json;
 
@@ -63,14 +58,7 @@ Status step(Runtime& runtime, int tensors, const std::string& prefix = "t") {
   std::vector<std::vector<float>> memory(static_cast<size_t>(tensors), std::vector<float>(10, 1));
   std::vector<Handle> handles;
   for (int i = 0; i < tensors; ++i) {
-    Call call;
-    call.tensor.name = text(prefix, i);
-    call.tensor.kind = Kind::kAllreduce;
-    call.tensor.dtype = DType::kF32;
-    call.tensor.shape = {10};
-    call.output = reinterpret_cast<std::byte*>(memory[static_cast<size_t>(i)].data());
-    call.input = call.output;
-    HORO_ASSIGN(Handle handle, runtime.submit(0, {call}));
+    HORO_ASSIGN(Handle handle, runtime.submit(0, {in_place(text(prefix, i), memory[static_cast<size_t>(i)])}));
     handles.push_back(handle);
   }
   for (const Handle& handle : handles) HORO_TRY(runtime.wait(0, handle));
@@ -81,36 +69,9 @@ Status step(Runtime& runtime, int tensors, const std::string& prefix = "t") {
 }
 
 Result<float> sum(Runtime& runtime, const std::string& name, float value) {
-  Call call;
-  call.tensor.name = name;
-  call.tensor.kind = Kind::kAllreduce;
-  call.tensor.dtype = DType::kF32;
-  call.tensor.shape = {1};
-  call.output = reinterpret_cast<std::byte*>(&value);
-  call.input = call.output;
-  HORO_ASSIGN(Handle handle, runtime.submit(0, {call}));
-  HORO_TRY(runtime.wait(0, handle));
-  return value;
-}
-
-std::unique_ptr<Job> start(const JobOptions& options, const std::function<Status(Runtime&)>& body) {
-  auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
-    auto runtime = Runtime::start({.engine = std::move(engine_options), .process_sets = {}});
-    Status status = runtime.status();
-    if (status.ok()) status = body(**runtime);
-    if (!status.ok()) tell(status.to_string() + "\n");
-    return status.ok() ? 0 : 1;
-  });
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? std::move(*job) : nullptr;
-}
-
-void expect_zero(Job& job) {
-  auto codes = job.wait(Deadline::after_seconds(60));
-  ASSERT_TRUE(codes.ok()) << codes.status();
-  for (size_t rank = 0; rank < codes->size(); ++rank) {
-    EXPECT_EQ((*codes)[rank], 0) << "rank " << rank << ": " << job.told(static_cast<int>(rank));
-  }
+  std::vector<float> values{value};
+  HORO_TRY(allreduce(runtime, name, values));
+  return values[0];
 }
 
 TEST_F(Timelines, CanBeParsedWhileTheJobRunsAndHaveEveryPhaseAfterwards) {

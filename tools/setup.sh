@@ -115,13 +115,8 @@ install_torch() { # LIST: says what went wrong
     say "PyTorch cannot be had here; its tests and examples are skipped. pip said:"
     printf '%s\n' "$plan" | tail -n 3
   elif [ "${TORCH:-}" != any ] && grep -q '"name": *"nvidia-' <<<"$plan"; then
-    # The usual index has builds with CUDA alone, which are gigabytes.
-    say "installing PyTorch for CPUs into .venv" >&2
-    if ! { "${pip[@]}" install "${quiet[@]}" --index-url https://download.pytorch.org/whl/cpu "$(grep '^torch' "$1")" &&
-      "${pip[@]}" install "${quiet[@]}" -r "$1"; } >&2; then
-      say "pip finds PyTorch with CUDA only: its tests and examples are skipped. Point pip at an index with builds for"
-      say "CPUs (PIP_EXTRA_INDEX_URL), or set TORCH=any to take this one"
-    fi
+    say "pip finds PyTorch with CUDA only, which is gigabytes: its tests and examples are skipped. Point pip at an index"
+    say "with builds for CPUs (PIP_EXTRA_INDEX_URL), or set TORCH=any to take this one"
   else
     say "installing PyTorch into .venv" >&2
     "${pip[@]}" install "${quiet[@]}" -r "$1" >&2 ||

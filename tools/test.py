@@ -56,13 +56,15 @@ def steady_addresses(build: Path) -> list[str]:
     return steady if subprocess.run([*steady, "true"], check=False, stderr=subprocess.DEVNULL).returncode == 0 else []
 
 
-def run_ctest(build: Path, jobs: int, pattern: str | None) -> list[Outcome]:
+def run_ctest(build: Path, jobs: int, pattern: str | None, python: str | None) -> list[Outcome]:
     cases = build / "gtest"
     shutil.rmtree(cases, ignore_errors=True)
     junit = build / "ctest.xml"
     junit.unlink(missing_ok=True)
     # "xml:FOLDER/" lets every GoogleTest program write FOLDER/PROGRAM.xml.
     environment = os.environ | {"GTEST_OUTPUT": f"xml:{cases}/", "GTEST_BRIEF": "1"}
+    if python is not None:
+        environment["HORO_TEST_PYTHON"] = python
     command = ["ctest", "--output-on-failure", "--output-junit", str(junit), "--parallel", str(jobs)]
     command += ["--tests-regex", pattern] if pattern else []
     code = subprocess.run(steady_addresses(build) + command, cwd=build, env=environment, check=False).returncode
@@ -106,7 +108,8 @@ def main() -> int:
     arguments = parser.parse_args()
     build = arguments.build.resolve()
 
-    outcomes = run_ctest(build, arguments.jobs, arguments.only)
+    python = None if arguments.no_python else sys.executable  # Where the package is installed.
+    outcomes = run_ctest(build, arguments.jobs, arguments.only, python)
     if not arguments.no_python:
         outcomes.append(run_pytest(build))
 

@@ -4,12 +4,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "horo/api/horo.h"
 #include "horo/base/status.h"
 #include "horo/engine/runtime.h"
 #include "horo/group/engine.h"
+#include "horo/group/fork.h"
 #include "horo/net/key.h"
 
 struct horo_status {
@@ -33,23 +35,37 @@ struct horo_request {
   horo::group::RequestHandle request;
 };
 
+namespace horo::api {
+
+/// What a runtime and its handles belong to. A forked child is another process: the library's threads do not exist
+/// there, and its locks may be held there for ever.
+struct Process {
+  static Process current();
+  bool is_current() const { return forks == group::forks(); }
+
+  int id = 0;
+  uint32_t forks = 0;
+};
+
+}  // namespace horo::api
+
 struct horo_runtime {
   std::shared_ptr<horo::engine::Runtime> runtime;
   std::shared_ptr<const horo::net::Key> key;  ///< For a successor: the descriptor that it came from is closed.
   int generation = 0;                         ///< How often this process has joined the job before.
-  int process = 0;
+  horo::api::Process process;
 };
 
 struct horo_handle {
   std::shared_ptr<horo::engine::Runtime> runtime;
-  int process = 0;
+  horo::api::Process process;
   int set = 0;
   horo::engine::Handle submission;
 };
 
 struct horo_memory {
   std::shared_ptr<horo::engine::Runtime> runtime;
-  int process = 0;
+  horo::api::Process process;
   std::byte* address = nullptr;
 };
 
@@ -65,8 +81,11 @@ Status wait_in_pieces(const horo_handle& handle, Deadline deadline);
 /// Remembers for horo_last_error() that `what` of a call that returns no status is null. True when it is.
 bool is_absent(const void* what, const char* function, const char* name);
 
+/// None for operations that named tensors do not have.
+std::optional<engine::Kind> kind_of(horo_kind kind);
+
 /// kForked where the caller is not the process that a runtime belongs to.
-Status check_process(int process, const char* function);
+Status check_process(const Process& process, const char* function);
 
 /// Runs `body` so that nothing escapes into C: memory that ran out becomes a status.
 template <class Body>

@@ -270,7 +270,9 @@ class Runtime {
     const auto extent = static_cast<int64_t>(count);
     horo_tensor tensor = tensor_of(name, HORO_ALLREDUCE, data, extent);
     tensor.op = op;
-    return submit({tensor}, set);
+    horo_handle* handle = nullptr;
+    check(horo_runtime_submit(get(), set, &tensor, 1, nullptr, nullptr, &handle));
+    return Handle(handle);
   }
   /// Hands in and waits; all of it is done by this thread.
   void run(const std::vector<horo_tensor>& tensors, int set = 0) {

@@ -1,5 +1,4 @@
 // Looking at a runtime: its timeline and its metrics.
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,26 +17,6 @@ using horo::api::is_absent;
 Status check(const horo_runtime* runtime, const char* function) {
   if (runtime == nullptr) return {Code::kInvalidArgument, horo::text(function, ": the runtime is null")};
   return horo::api::check_process(runtime->process, function);
-}
-
-std::optional<horo::engine::Kind> kind_of(horo_kind kind) {
-  using horo::engine::Kind;
-  switch (kind) {
-    case HORO_ALLREDUCE:
-      return Kind::kAllreduce;
-    case HORO_ALLGATHER:
-      return Kind::kAllgather;
-    case HORO_BROADCAST:
-      return Kind::kBroadcast;
-    case HORO_ALLTOALL:
-      return Kind::kAlltoall;
-    case HORO_REDUCESCATTER:
-      return Kind::kReduceScatter;
-    case HORO_BARRIER:
-      return Kind::kBarrier;
-    default:
-      return std::nullopt;
-  }
 }
 
 horo_times times_of(const horo::engine::Histogram& histogram) {
@@ -67,7 +46,7 @@ horo_status* horo_runtime_operation_metrics(const horo_runtime* runtime, int set
                                             horo_operation_metrics* metrics) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(runtime, "horo_runtime_operation_metrics"));
-    const auto wanted = kind_of(kind);
+    const auto wanted = horo::api::kind_of(kind);
     if (!wanted) {
       return {Code::kInvalidArgument,
               horo::text("horo_runtime_operation_metrics: no tensor is of kind ", static_cast<int>(kind))};
@@ -105,7 +84,7 @@ horo_status* horo_runtime_set_metrics(const horo_runtime* runtime, int set, horo
 }
 
 size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t capacity) {
-  if (is_absent(runtime, "horo_runtime_metrics_text", "runtime") || runtime->process != getpid()) return 0;
+  if (is_absent(runtime, "horo_runtime_metrics_text", "runtime") || !runtime->process.is_current()) return 0;
   const std::string all = runtime->runtime->metrics_text();
   if (text != nullptr && capacity > 0) {
     const size_t count = std::min(all.size(), capacity - 1);

@@ -52,7 +52,7 @@ Result<horo_engine_options> complete(const horo_engine_options* options) {
 Status start(const horo_runtime_options& options, horo_runtime& handle) {
   HORO_ASSIGN(horo_engine_options engine, complete(options.engine));
   const horo_runtime* before = options.predecessor;
-  handle.process = getpid();
+  handle.process = horo::api::Process::current();
   handle.generation = before == nullptr ? 0 : before->generation + 1;
   HORO_ASSIGN(horo::api::Joining joining,
               horo::api::prepare(engine, before == nullptr ? nullptr : before->key, handle.generation));
@@ -76,6 +76,7 @@ int number(const horo_runtime* runtime, const char* function, Get get) {
 }  // namespace
 
 Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
+  if (handle.submission->done()) return handle.submission->status();
   constexpr double kPiece = 0.1;
   while (true) {
     Status status =
@@ -84,10 +85,11 @@ Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
   }
 }
 
-// The library's threads do not exist in a forked child, and its locks may be held there for ever.
-Status horo::api::check_process(int process, const char* function) {
-  if (process == getpid()) return {};
-  return {Code::kForked, horo::text(function, ": process ", getpid(), " was forked off rank's process ", process,
+horo::api::Process horo::api::Process::current() { return {getpid(), group::forks()}; }
+
+Status horo::api::check_process(const Process& process, const char* function) {
+  if (process.is_current()) return {};
+  return {Code::kForked, horo::text(function, ": process ", getpid(), " was forked off rank's process ", process.id,
                                     ", which alone can use its runtime")};
 }
 
@@ -103,13 +105,13 @@ horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtim
 }
 
 void horo_runtime_shutdown(horo_runtime* runtime) {
-  if (is_absent(runtime, "horo_runtime_shutdown", "runtime") || runtime->process != getpid()) return;
+  if (is_absent(runtime, "horo_runtime_shutdown", "runtime") || !runtime->process.is_current()) return;
   runtime->runtime->shutdown();
 }
 
 void horo_runtime_destroy(horo_runtime* runtime) {
   // In a forked child there are no threads to end, and nothing there may be touched.
-  if (runtime == nullptr || runtime->process != getpid()) return;
+  if (runtime == nullptr || !runtime->process.is_current()) return;
   runtime->runtime->shutdown();
   delete runtime;
 }
@@ -153,7 +155,7 @@ horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** han
 }
 
 int horo_handle_done(const horo_handle* handle) {
-  if (is_absent(handle, "horo_handle_done", "handle") || handle->process != getpid()) return -1;
+  if (is_absent(handle, "horo_handle_done", "handle") || !handle->process.is_current()) return -1;
   return handle->submission->done() ? 1 : 0;
 }
 
@@ -191,7 +193,7 @@ horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_re
 }
 
 void horo_handle_destroy(horo_handle* handle) {
-  if (handle != nullptr && handle->process == getpid()) delete handle;
+  if (handle != nullptr && handle->process.is_current()) delete handle;
 }
 
 horo_status* horo_runtime_allocate(horo_runtime* runtime, size_t bytes, horo_memory** memory) {
@@ -212,7 +214,7 @@ void* horo_memory_address(const horo_memory* memory) {
 }
 
 void horo_memory_destroy(horo_memory* memory) {
-  if (memory == nullptr || memory->process != getpid()) return;
+  if (memory == nullptr || !memory->process.is_current()) return;
   memory->runtime->free(memory->address);
   delete memory;
 }
@@ -235,7 +237,7 @@ horo_status* horo_runtime_remove_set(horo_runtime* runtime, int set) {
 }
 
 size_t horo_runtime_set_numbers(const horo_runtime* runtime, int* numbers, size_t capacity) {
-  if (is_absent(runtime, "horo_runtime_set_numbers", "runtime") || runtime->process != getpid()) return 0;
+  if (is_absent(runtime, "horo_runtime_set_numbers", "runtime") || !runtime->process.is_current()) return 0;
   const std::vector<int> all = runtime->runtime->set_numbers();
   if (numbers != nullptr) std::copy_n(all.begin(), std::min(capacity, all.size()), numbers);
   return all.size();

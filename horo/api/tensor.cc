@@ -1,6 +1,4 @@
 // Named tensors as the runtime takes them.
-#include <unistd.h>
-
 #include <cstring>
 
 #include "horo/api/handles.h"
@@ -16,25 +14,6 @@ using horo::engine::Kind;
 
 Status wrong(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
-Result<Kind> kind_of(horo_kind kind) {
-  switch (kind) {
-    case HORO_ALLREDUCE:
-      return Kind::kAllreduce;
-    case HORO_ALLGATHER:
-      return Kind::kAllgather;
-    case HORO_BROADCAST:
-      return Kind::kBroadcast;
-    case HORO_ALLTOALL:
-      return Kind::kAlltoall;
-    case HORO_REDUCESCATTER:
-      return Kind::kReduceScatter;
-    case HORO_BARRIER:
-      return Kind::kBarrier;
-    default:
-      return wrong(horo::text("named tensors have no operation of kind ", static_cast<int>(kind)));
-  }
-}
-
 horo::engine::Allocate allocate_of(const horo_tensor& from) {
   if (from.allocate == nullptr) return {};
   return [allocate = from.allocate,
@@ -45,7 +24,8 @@ horo::engine::Allocate allocate_of(const horo_tensor& from) {
 
 Result<Call> call_of(const horo_tensor& from) {
   if (from.name == nullptr) return wrong("horo_runtime_submit: the name of a tensor is null");
-  HORO_ASSIGN(const Kind kind, kind_of(from.kind));
+  const std::optional<Kind> kind = horo::api::kind_of(from.kind);
+  if (!kind) return wrong(horo::text("named tensors have no operation of kind ", static_cast<int>(from.kind)));
   // Before they are narrowed, or 266 would become 10.
   if (static_cast<unsigned>(from.dtype) > HORO_BYTE) {
     return wrong(horo::text("tensor '", from.name, "': there is no element type ", static_cast<int>(from.dtype)));
@@ -56,7 +36,7 @@ Result<Call> call_of(const horo_tensor& from) {
   if (from.shape == nullptr && from.dimensions > 0) return wrong(horo::text("tensor '", from.name, "': no shape"));
   Call call;
   call.tensor.name = from.name;
-  call.tensor.kind = kind;
+  call.tensor.kind = *kind;
   call.tensor.dtype = static_cast<horo::DType>(from.dtype);
   call.tensor.reduction = static_cast<horo::engine::Reduction>(from.op);
   call.tensor.root = from.root;
@@ -100,8 +80,7 @@ horo::engine::Submission::Callback callback_of(horo_callback callback, void* con
 
 Status check_runtime(const horo_runtime* runtime, const char* function) {
   if (runtime == nullptr) return wrong(horo::text(function, ": the runtime is null"));
-  if (runtime->process != getpid()) return {Code::kForked, horo::text(function, ": called in a forked child")};
-  return {};
+  return horo::api::check_process(runtime->process, function);
 }
 
 Status run(horo_runtime& runtime, int set, const horo_tensor* tensors, size_t count, horo::Deadline deadline,
@@ -116,6 +95,25 @@ Status run(horo_runtime& runtime, int set, const horo_tensor* tensors, size_t co
 }
 
 }  // namespace
+
+std::optional<Kind> horo::api::kind_of(horo_kind kind) {
+  switch (kind) {
+    case HORO_ALLREDUCE:
+      return Kind::kAllreduce;
+    case HORO_ALLGATHER:
+      return Kind::kAllgather;
+    case HORO_BROADCAST:
+      return Kind::kBroadcast;
+    case HORO_ALLTOALL:
+      return Kind::kAlltoall;
+    case HORO_REDUCESCATTER:
+      return Kind::kReduceScatter;
+    case HORO_BARRIER:
+      return Kind::kBarrier;
+    default:
+      return std::nullopt;
+  }
+}
 
 horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
                               horo_handle** handle) {

@@ -4,7 +4,12 @@ namespace horo::engine {
 
 const Unit* Cache::find(uint32_t id) const {
   auto found = units_.find(id);
-  return found == units_.end() ? nullptr : &found->second;
+  return found == units_.end() ? nullptr : found->second.get();
+}
+
+UnitPtr Cache::share(uint32_t id) const {
+  auto found = units_.find(id);
+  return found == units_.end() ? nullptr : found->second;
 }
 
 uint32_t Cache::id_of(const std::string& key) const {
@@ -12,15 +17,15 @@ uint32_t Cache::id_of(const std::string& key) const {
   return found == ids_.end() ? 0 : found->second;
 }
 
-void Cache::put(uint32_t id, Unit unit) {
-  ids_[unit.key()] = id;
+void Cache::put(uint32_t id, UnitPtr unit) {
+  ids_[unit->key()] = id;
   units_[id] = std::move(unit);
 }
 
 void Cache::forget(uint32_t id) {
   auto found = units_.find(id);
   if (found == units_.end()) return;
-  auto name = ids_.find(found->second.key());
+  auto name = ids_.find(found->second->key());
   if (name != ids_.end() && name->second == id) ids_.erase(name);
   units_.erase(found);
 }

@@ -16,15 +16,18 @@ namespace horo::engine {
 /// is on its way while the root forgets it cannot be taken for another unit.
 class Cache {
  public:
+  /// Null for what is not known. Lives until it is forgotten.
   const Unit* find(uint32_t id) const;
+  UnitPtr share(uint32_t id) const;
   /// The number under which a unit of this name is known, or 0.
   uint32_t id_of(const std::string& key) const;
-  void put(uint32_t id, Unit unit);
+  /// Also in the place of an equal one.
+  void put(uint32_t id, UnitPtr unit);
   void forget(uint32_t id);
   size_t size() const { return units_.size(); }
 
  private:
-  std::unordered_map<uint32_t, Unit> units_;
+  std::unordered_map<uint32_t, UnitPtr> units_;
   std::unordered_map<std::string, uint32_t> ids_;
 };
 

@@ -9,8 +9,6 @@ namespace horo::engine {
 
 namespace {
 
-/// From here on one operation more costs little beside moving the bytes.
-constexpr uint64_t kEnough = 1 << 20;
 constexpr int kMostShrinking = 20;
 
 }  // namespace
@@ -38,29 +36,28 @@ Unit Coordinator::for_people(Unit unit) const {
 }
 
 void Coordinator::complete(Merge::Complete complete, const std::set<int>& joined, Time now) {
-  if (complete.id != 0) complete.arrived.variants.push_back({*cache_.find(complete.id), {}});
-  Arrived& arrived = complete.arrived;
-  Unit& unit = arrived.variants.front().unit;
-  if (arrived.variants.size() > 1) {
-    const Variant& other = arrived.variants[1];
-    const Difference found = difference(for_people(unit), for_people(other.unit));
-    failures_.push_back({unit.key(), text("the ranks do not agree about ", name(unit.kind()), " of tensor '",
-                                          found.tensor, "': different ", found.what, ", ", found.left, " on ",
-                                          members_text(arrived.variants[0].members), " and ", found.right, " on ",
-                                          members_text(other.members))});
-    return;
-  }
-  if (arrived.partial && unit.kind() != Kind::kAllreduce && unit.kind() != Kind::kBarrier) {
+  UnitPtr unit = complete.id != 0 ? cache_.share(complete.id)
+                                  : std::make_shared<Unit>(std::move(complete.arrived.variants.front().unit));
+  if (complete.arrived.variants.size() > 1) return fail_to_agree(*unit, complete.arrived.variants);
+  if (complete.arrived.partial && unit->kind() != Kind::kAllreduce && unit->kind() != Kind::kBarrier) {
     failures_.push_back(
-        {unit.key(), text(name(unit.kind()), " of tensor '", unit.key(), "' is not possible while ",
-                          members_text({joined.begin(), joined.end()}), joined.size() == 1 ? " has" : " have",
-                          " joined; only allreduce and barrier are")});
+        {unit->key(), text(name(unit->kind()), " of tensor '", unit->key(), "' is not possible while ",
+                           members_text({joined.begin(), joined.end()}), joined.size() == 1 ? " has" : " have",
+                           " joined; only allreduce and barrier are")});
     return;
   }
   if (ready_.empty()) first_ready_ = now;
-  ready_bytes_ += unit.bytes();
-  urgent_ |= unit.kind() == Kind::kBarrier || unit.kind() == Kind::kAddSet || unit.kind() == Kind::kRemoveSet;
+  ready_bytes_ += unit->bytes();
+  urgent_ |= unit->kind() == Kind::kBarrier || unit->kind() == Kind::kAddSet || unit->kind() == Kind::kRemoveSet;
   ready_.push_back({complete.id, std::move(unit)});
+}
+
+void Coordinator::fail_to_agree(const Unit& unit, const std::vector<Variant>& variants) {
+  const Difference found = difference(for_people(unit), for_people(variants[1].unit));
+  failures_.push_back(
+      {unit.key(), text("the ranks do not agree about ", name(unit.kind()), " of tensor '", found.tensor,
+                        "': different ", found.what, ", ", found.left, " on ", members_text(variants[0].members),
+                        " and ", found.right, " on ", members_text(variants[1].members))});
 }
 
 bool Coordinator::should_close(bool somebody_waits, Time now) {
@@ -75,29 +72,36 @@ Down Coordinator::close(bool somebody_waits, const Merge& merge, Time now) {
   Down down;
   down.failures = std::exchange(failures_, {});
   if (!should_close(somebody_waits, now)) return down;
+  std::vector<uint32_t> used;  // Rising.
+  for (const Ready& ready : ready_) {
+    if (ready.id != 0) used.push_back(ready.id);
+  }
+  std::sort(used.begin(), used.end());
+  const auto in_use = [&](uint32_t id) { return std::binary_search(used.begin(), used.end(), id); };
   std::vector<const Unit*> units;
-  std::set<uint32_t> used;
   std::vector<Item> items;
-  for (Ready& ready : ready_) {
-    Item item{ready.id, std::nullopt};
-    if (ready.id == 0) {
-      // The same name with other terms: the old number goes.
-      if (uint32_t old = cache_.id_of(ready.unit.key()); old != 0 && !used.contains(old)) {
-        down.forgotten.push_back(old);
-        recency_.remove(old);
-      }
-      if (recency_.capacity() > 0) item.id = recency_.add();
-      item.unit = ready.unit;
-    } else {
+  units.reserve(ready_.size());
+  items.reserve(ready_.size());
+  for (const Ready& ready : ready_) {
+    Item& item = items.emplace_back(Item{ready.id, std::nullopt});
+    units.push_back(ready.unit.get());
+    if (ready.id != 0) {
       recency_.touch(ready.id);
+      continue;
     }
-    if (item.id != 0) used.insert(item.id);
-    items.push_back(std::move(item));
-    units.push_back(&ready.unit);
+    // The same name with other terms: the old number goes.
+    if (uint32_t old = cache_.id_of(ready.unit->key()); old != 0 && !in_use(old)) {
+      down.forgotten.push_back(old);
+      recency_.remove(old);
+    }
+    item.unit = *ready.unit;
+    if (recency_.capacity() == 0) continue;
+    item.id = recency_.add();
+    used.push_back(item.id);  // Larger than all before it.
   }
   const auto busy = [&](uint32_t id) {
     const Unit* unit = cache_.find(id);
-    return used.contains(id) || (unit != nullptr && merge.busy(unit->key()));
+    return in_use(id) || (unit != nullptr && merge.busy(unit->key()));
   };
   std::vector<uint32_t> surplus = recency_.surplus(busy);
   down.forgotten.insert(down.forgotten.end(), surplus.begin(), surplus.end());

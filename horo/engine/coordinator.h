@@ -31,6 +31,9 @@ class Window {
   Duration length_;
 };
 
+/// Bytes. From here on one operation more costs little beside moving them.
+inline constexpr uint64_t kEnough = 1 << 20;
+
 struct CoordinatorOptions {
   FusionRules fusion;
   Duration window = std::chrono::milliseconds(1);
@@ -54,8 +57,9 @@ class Coordinator {
  private:
   struct Ready {
     uint32_t id = 0;
-    Unit unit;
+    UnitPtr unit;
   };
+  void fail_to_agree(const Unit& unit, const std::vector<Variant>& variants);
   bool should_close(bool somebody_waits, Time now);
   Unit for_people(Unit unit) const;
   std::string members_text(const std::vector<int>& members) const;

@@ -12,14 +12,15 @@ bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemo
 }  // namespace
 
 Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
-                   const Observation& observation)
+                   Ended ended, const Observation& observation)
     : engine_(engine),
       group_(group),
       carrier_(std::move(group)),
       scratch_(pool),
       observation_(observation),
       runner_(carrier_, scratch_, observation),
-      special_(std::move(special)) {}
+      special_(std::move(special)),
+      ended_(std::move(ended)) {}
 
 Executor::~Executor() {
   stop(Status(Code::kStopped, "the process set has ended"));
@@ -44,9 +45,9 @@ Status Executor::submit(Work work) {
 
 bool Executor::run_here(Work& work, bool may_spin) {
   uint64_t bytes = 0;
-  for (const Unit& unit : work.units) {
-    if (is_special(unit.kind())) return false;
-    bytes += unit.bytes() * (unit.tensors.front().varies() ? static_cast<uint64_t>(carrier_.size()) : 1);
+  for (const UnitPtr& unit : work.units) {
+    if (is_special(unit->kind())) return false;
+    bytes += unit->bytes() * (unit->tensors.front().varies() ? static_cast<uint64_t>(carrier_.size()) : 1);
   }
   if (bytes > kSmall) return false;
   {
@@ -78,12 +79,13 @@ void Executor::run(Work& work) {
     for (const Handle& submission : work.submissions) {
       if (submission) submission->finish(outcome, work.answer);
     }
+    if (work.ends) ended_(work.verdict);
     return;
   }
   observation_.begun(work);
-  if (is_special(work.units.front().kind())) {
+  if (is_special(work.units.front()->kind())) {
     observation_.done(work, {});
-    for (size_t i = 0; i < work.units.size(); ++i) special_(work.units[i], work.submissions[i]);
+    for (size_t i = 0; i < work.units.size(); ++i) special_(*work.units[i], work.submissions[i]);
     return;
   }
   carrier_.set_ways(work.ways);

@@ -46,8 +46,10 @@ class Executor {
  public:
   /// What is no operation on data (a new process set) is handed to `special`, on the executor's thread.
   using Special = std::function<void(const Unit&, const Handle&)>;
+  /// The set has ended, and all members have come so far.
+  using Ended = std::function<void(const Status& why)>;
 
-  Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special,
+  Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<group::Group> group, Special special, Ended ended,
            const Observation& observation);
   ~Executor();
 
@@ -70,6 +72,7 @@ class Executor {
   const Observation observation_;
   Runner runner_;
   const Special special_;
+  const Ended ended_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> waiting_;

@@ -1,19 +1,25 @@
 #include "horo/engine/merge.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 namespace horo::engine {
 
 Merge::Merge(const Tree& tree, const Cache& cache) : tree_(tree), cache_(cache) {}
 
 Merge::Entry& Merge::entry(const std::string& key, Time now) {
-  auto [found, fresh] = entries_.try_emplace(key);
+  auto [found, fresh] = entries_.get(key);
+  Entry& entry = found->second;
   if (fresh) {
-    found->second.ways.assign(self() + 1, Way::kNone);
-    found->second.since = found->second.named = now;
+    entry.id = 0;
+    entry.partial = entry.touched = false;
+    entry.ways.assign(self() + 1, Way::kNone);
+    entry.variants.clear();
+    entry.since = entry.named = now;
   }
-  touched_.push_back(key);
-  return found->second;
+  if (!std::exchange(entry.touched, true)) touched_.push_back(&found->first);
+  return entry;
 }
 
 void Merge::add_known(size_t source, uint32_t id, bool partial, Time now) {
@@ -103,9 +109,16 @@ void Merge::all_heard(uint64_t heard) {
 }
 
 void Merge::drop(const std::string& key) {
-  entries_.erase(key);
-  named_below_.erase(key);
-  to_name_.erase(key);
+  if (!named_below_.empty()) named_below_.erase(key);
+  if (!to_name_.empty()) to_name_.erase(key);
+  if (entries_.empty()) return;
+  if (auto found = entries_.find(key); found != entries_.end()) erase(found);
+}
+
+void Merge::erase(Entries::iterator at) {
+  if (at->second.touched) std::erase(touched_, &at->first);
+  at->second.variants.clear();
+  entries_.erase(at);
 }
 
 // What came by number and what came in full are put together where both did.
@@ -129,20 +142,28 @@ Merge::Complete Merge::finish(Entry& entry) {
 }
 
 std::vector<Merge::Complete> Merge::take_complete() {
-  std::vector<std::string> keys = std::exchange(touched_, {});
-  if (std::exchange(all_touched_, false)) {
-    std::set<std::string> all;  // In an order that does not depend on the hash table.
-    for (const auto& [key, entry] : entries_) all.insert(key);
-    keys.insert(keys.end(), all.begin(), all.end());
-  }
+  if (std::exchange(all_touched_, false)) touch_all();
   std::vector<Complete> ready;
-  for (const std::string& key : keys) {
-    auto found = entries_.find(key);
-    if (found == entries_.end() || !complete(found->second)) continue;
+  ready.reserve(touched_.size());
+  for (const std::string* key : std::exchange(touched_, {})) {
+    auto found = entries_.find(*key);
+    found->second.touched = false;
+    if (!complete(found->second)) continue;
     ready.push_back(finish(found->second));
-    drop(key);
+    if (!named_below_.empty()) named_below_.erase(*key);
+    if (!to_name_.empty()) to_name_.erase(*key);
+    erase(found);
   }
   return ready;
+}
+
+// After those that were touched in any case, in an order that does not depend on the hash table.
+void Merge::touch_all() {
+  std::map<std::string_view, const std::string*> rest;
+  for (auto& [key, entry] : entries_) {
+    if (!std::exchange(entry.touched, true)) rest.emplace(key, &key);
+  }
+  for (const auto& [name, key] : rest) touched_.push_back(key);
 }
 
 void Merge::note_stalled(size_t source, const Stalled& stalled) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "horo/base/deadline.h"
+#include "horo/base/recycled_map.h"
 #include "horo/engine/cache.h"
 #include "horo/engine/message.h"
 #include "horo/engine/tree.h"
@@ -73,10 +74,15 @@ class Merge {
     std::vector<Way> ways;
     std::vector<Variant> variants;
     Time since;
-    Time named;  ///< When it was last reported as stalled, or `since`.
+    Time named;            ///< When it was last reported as stalled, or `since`.
+    bool touched = false;  ///< It may have become complete.
   };
 
+  using Entries = RecycledMap<std::string, Entry>;
+
   Entry& entry(const std::string& key, Time now);
+  void erase(Entries::iterator at);
+  void touch_all();
   bool exempt(size_t source) const;
   bool complete(const Entry& entry) const;
   std::vector<int> members_at(size_t source) const;
@@ -87,9 +93,9 @@ class Merge {
   const Tree& tree_;
   const Cache& cache_;
   std::set<int> joined_;
-  std::unordered_map<std::string, Entry> entries_;
-  std::vector<std::string> touched_;  ///< Keys that may have become complete, in order.
-  bool all_touched_ = false;          ///< Somebody joined: any may have.
+  Entries entries_;
+  std::vector<const std::string*> touched_;  ///< Keys of entries, in the order in which they were.
+  bool all_touched_ = false;                 ///< Somebody joined: any may have.
   struct Forgotten {
     std::string key;
     uint64_t heard = 0;

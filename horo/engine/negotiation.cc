@@ -17,11 +17,14 @@ Negotiation::Negotiation(Tree tree, NegotiationOptions options)
   if (is_root() && options_.tuner) tuner_.emplace(*options_.tuner);
 }
 
-void Negotiation::announce(const Unit& unit, Time now) {
-  const uint32_t id = cache_.id_of(unit.key());
-  if (id == 0 || !agree(*cache_.find(id), unit)) return announce_in_full(unit, now);
+void Negotiation::announce(const UnitPtr& unit, Time now) {
+  const uint32_t id = cache_.id_of(unit->key());
+  const Unit* cached = id == 0 ? nullptr : cache_.find(id);
+  if (cached == nullptr || (cached != unit.get() && !agree(*cached, *unit))) return announce_in_full(*unit, now);
+  // From now on this rank's own description stands for it: the next look at the two is short.
+  if (cached != unit.get() && *cached == *unit) cache_.put(id, unit);
   ++counters_.known;
-  announced_.emplace(id, unit);
+  announced_.get(id).first->second = unit;
   merge_.add_known(merge_.self(), id, false, now);
 }
 
@@ -101,35 +104,42 @@ void Negotiation::send_down(const Down& down) {
   for (int child : tree_.children) outputs_.emplace_back(output::Send{child, message});
 }
 
+UnitPtr Negotiation::take_announced(uint32_t id) {
+  auto found = announced_.find(id);
+  if (found == announced_.end()) return nullptr;
+  UnitPtr unit = std::move(found->second);
+  announced_.erase(found);
+  return unit;
+}
+
 // Children first: they need not wait for what this rank does.
 void Negotiation::on_down(Down down, Time now) {
   send_down(down);
   ++heard_;
-  std::vector<Unit> again;  // Announced by a number that the root has not heard and forgets.
+  std::vector<UnitPtr> again;  // Announced by a number that the root has not heard and forgets.
   for (uint32_t id : down.forgotten) {
-    if (auto found = announced_.find(id); found != announced_.end()) {
-      again.push_back(std::move(found->second));
-      announced_.erase(found);
-    }
+    if (UnitPtr unit = take_announced(id)) again.push_back(std::move(unit));
     merge_.forget(id, heard_);
     cache_.forget(id);
   }
   for (Failure& failure : down.failures) {
     merge_.drop(failure.key);
     if (!tree_.children.empty()) failed_at_[failure.key] = heard_;
-    announced_.erase(cache_.id_of(failure.key));
-    std::erase_if(again, [&](const Unit& unit) { return unit.key() == failure.key; });
+    take_announced(cache_.id_of(failure.key));
+    std::erase_if(again, [&](const UnitPtr& unit) { return unit->key() == failure.key; });
     outputs_.emplace_back(output::Fail{std::move(failure.key), std::move(failure.message)});
   }
   if (down.tuning) outputs_.emplace_back(output::Tune{*down.tuning});
   for (Batch& batch : down.batches) {
     output::Run run;
+    run.units.reserve(batch.items.size());
     for (Item& item : batch.items) {
-      announced_.erase(item.id);
-      if (item.unit && item.id != 0) cache_.put(item.id, *item.unit);
-      run.units.push_back(item.unit ? std::move(*item.unit) : *cache_.find(item.id));
-      merge_.drop(run.units.back().key());
-      std::erase_if(again, [&](const Unit& unit) { return unit.key() == run.units.back().key(); });
+      take_announced(item.id);
+      UnitPtr unit = item.unit ? std::make_shared<Unit>(std::move(*item.unit)) : cache_.share(item.id);
+      if (item.unit && item.id != 0) cache_.put(item.id, unit);
+      merge_.drop(unit->key());
+      std::erase_if(again, [&](const UnitPtr& other) { return other->key() == unit->key(); });
+      run.units.push_back(std::move(unit));
     }
     outputs_.emplace_back(std::move(run));
   }
@@ -138,7 +148,7 @@ void Negotiation::on_down(Down down, Time now) {
     outputs_.emplace_back(output::Joined{*down.all_joined});
   }
   if (down.abort) outputs_.emplace_back(output::Abort{*down.abort});
-  for (const Unit& unit : again) announce_in_full(unit, now);
+  for (const UnitPtr& unit : again) announce_in_full(*unit, now);
 }
 
 bool Negotiation::anybody_waits() const {

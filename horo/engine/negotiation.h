@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "horo/base/deadline.h"
+#include "horo/base/recycled_map.h"
 #include "horo/base/status.h"
 #include "horo/engine/cache.h"
 #include "horo/engine/coordinator.h"
@@ -43,7 +44,7 @@ struct Send {
 };
 /// These units are one operation. Batches are run in the order in which they come.
 struct Run {
-  std::vector<Unit> units;
+  std::vector<UnitPtr> units;
 };
 struct Fail {
   std::string key;
@@ -82,7 +83,7 @@ class Negotiation {
   Negotiation(Tree tree, NegotiationOptions options);
 
   /// This rank hands a unit in. Its names must not be handed in again before they are answered.
-  void announce(const Unit& unit, Time now);
+  void announce(const UnitPtr& unit, Time now);
   /// This rank has no more; until everybody has joined it takes part with nothing.
   void join();
   /// Whether a thread of this rank sleeps until something is done.
@@ -119,6 +120,7 @@ class Negotiation {
   void on_up(size_t child, const Up& up, Time now);
   void on_down(Down down, Time now);
   void announce_in_full(const Unit& unit, Time now);
+  UnitPtr take_announced(uint32_t id);
   /// Whether a child below, when it said so, had not heard yet that this unit has failed. It was asked to say again in
   /// full what it had said by a number, but another had passed its word on in full already: nobody waits for it.
   bool outdated(const Arrived& arrived, const Up& up) const;
@@ -156,7 +158,7 @@ class Negotiation {
   std::vector<int> newly_joined_;                        ///< To be passed on.
   std::optional<int> last_joined_;
   /// Units of this rank that were announced by number and not answered yet.
-  std::unordered_map<uint32_t, Unit> announced_;
+  RecycledMap<uint32_t, UnitPtr> announced_;
   std::vector<Output> outputs_;
   std::vector<Ready> ready_;
   Counters counters_;

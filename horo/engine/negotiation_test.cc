@@ -72,7 +72,7 @@ void run_random_steps(uint64_t seed) {
       return true;
     }
     place.open.insert(units[place.next].key());
-    world.at(member).announce(units[place.next++], world.now());
+    world.announce(member, units[place.next++]);
     return true;
   };
   for (int idle = 0; idle < 200;) {
@@ -125,7 +125,7 @@ TEST(Negotiation, SettingsChangeAtTheSameBatchOnAllMembers) {
   World world(plan, base_seed());
   for (int step = 0; step < 2000; ++step) {
     for (int member = 0; member < plan.members; ++member) {
-      for (int tensor = 0; tensor < 3; ++tensor) world.at(member).announce(one(text("t", tensor)), world.now());
+      for (int tensor = 0; tensor < 3; ++tensor) world.announce(member, one(text("t", tensor)));
     }
     world.settle();
   }
@@ -145,7 +145,7 @@ TEST(Negotiation, SettingsChangeAtTheSameBatchOnAllMembers) {
 TEST(Negotiation, AUnitThatIsKnownTravelsAsANumber) {
   World world({3, {0, 0, 0}}, 1);
   for (int round = 0; round < 5; ++round) {
-    for (int member = 0; member < 3; ++member) world.at(member).announce(one("gradient"), world.now());
+    for (int member = 0; member < 3; ++member) world.announce(member, one("gradient"));
     world.settle();
   }
   EXPECT_EQ(world.log(2).runs.size(), 5u);
@@ -156,7 +156,7 @@ TEST(Negotiation, AUnitThatIsKnownTravelsAsANumber) {
 TEST(Negotiation, AMismatchNamesTensorRanksAndBothValues) {
   World world({4, {0, 0, 1, 1}}, 1);
   for (int member = 0; member < 4; ++member) {
-    world.at(member).announce(one("w", Kind::kAllreduce, {member == 2 ? 5 : 4}), world.now());
+    world.announce(member, one("w", Kind::kAllreduce, {member == 2 ? 5 : 4}));
   }
   world.settle();
   for (int member = 0; member < 4; ++member) {
@@ -166,7 +166,7 @@ TEST(Negotiation, AMismatchNamesTensorRanksAndBothValues) {
     EXPECT_NE(message.find("[4] on ranks 100, 101, 103"), std::string::npos) << message;
     EXPECT_NE(message.find("[5] on rank 102"), std::string::npos) << message;
   }
-  for (int member = 0; member < 4; ++member) world.at(member).announce(one("w"), world.now());
+  for (int member = 0; member < 4; ++member) world.announce(member, one("w"));
   world.settle();
   EXPECT_EQ(world.log(3).runs, std::vector<std::string>{"w"});
 }
@@ -174,8 +174,8 @@ TEST(Negotiation, AMismatchNamesTensorRanksAndBothValues) {
 TEST(Negotiation, AllgatherMayDifferInTheFirstExtentOnly) {
   World world({2, {0, 0}}, 1);
   for (int member = 0; member < 2; ++member) {
-    world.at(member).announce(one("rows", Kind::kAllgather, {member + 1, 3}), world.now());
-    world.at(member).announce(one("columns", Kind::kAllgather, {3, member + 1}), world.now());
+    world.announce(member, one("rows", Kind::kAllgather, {member + 1, 3}));
+    world.announce(member, one("columns", Kind::kAllgather, {3, member + 1}));
   }
   world.settle();
   EXPECT_EQ(world.log(1).runs, std::vector<std::string>{"rows"});
@@ -186,8 +186,8 @@ TEST(Negotiation, AJoinedRankHoldsNobodyUpAndTheLastToJoinIsTold) {
   World world({3, {0, 0, 1}}, 1);
   world.at(1).join();
   world.settle();
-  for (int member : {0, 2}) world.at(member).announce(one("g"), world.now());
-  for (int member : {0, 2}) world.at(member).announce(one("h", Kind::kAllgather), world.now());
+  for (int member : {0, 2}) world.announce(member, one("g"));
+  for (int member : {0, 2}) world.announce(member, one("h", Kind::kAllgather));
   world.settle();
   for (int member = 0; member < 3; ++member) {
     EXPECT_EQ(world.log(member).runs, std::vector<std::string>{"g"});
@@ -201,17 +201,17 @@ TEST(Negotiation, AJoinedRankHoldsNobodyUpAndTheLastToJoinIsTold) {
   world.settle();
   for (int member = 0; member < 3; ++member) EXPECT_EQ(world.log(member).joins, std::vector<int>{2});
   // And everything works again, with all of them needed.
-  for (int member : {0, 1}) world.at(member).announce(one("g"), world.now());
+  for (int member : {0, 1}) world.announce(member, one("g"));
   world.settle();
   EXPECT_EQ(world.log(0).runs.size(), 1u);
-  world.at(2).announce(one("g"), world.now());
+  world.announce(2, one("g"));
   world.settle();
   EXPECT_EQ(world.log(0).runs.size(), 2u);
 }
 
 TEST(Negotiation, AStallNamesExactlyTheMissingMembersThroughTheTree) {
   World world({6, {0, 0, 1, 1, 2, 2}}, 1);
-  for (int member : {1, 3, 4}) world.at(member).announce(one("late"), world.now());
+  for (int member : {1, 3, 4}) world.announce(member, one("late"));
   world.settle();
   EXPECT_TRUE(world.log(0).stalls.empty());
   world.pass(std::chrono::seconds(61));
@@ -219,7 +219,7 @@ TEST(Negotiation, AStallNamesExactlyTheMissingMembersThroughTheTree) {
   ASSERT_FALSE(world.log(0).stalls.empty());
   EXPECT_EQ(world.log(0).stalls.back().key, "late");
   EXPECT_EQ(world.log(0).stalls.back().missing, (std::vector<int>{0, 2, 5}));
-  for (int member : {0, 2, 5}) world.at(member).announce(one("late"), world.now());
+  for (int member : {0, 2, 5}) world.announce(member, one("late"));
   world.settle();
   EXPECT_EQ(world.log(4).runs, std::vector<std::string>{"late"});
 }
@@ -228,7 +228,7 @@ TEST(Negotiation, AStallIsNamedAgainAndGivenUpAtItsLimit) {
   Plan plan{2, {0, 0}};
   plan.stall_abort = std::chrono::seconds(150);
   World world(plan, 1);
-  world.at(1).announce(one("late"), world.now());
+  world.announce(1, one("late"));
   world.settle();
   for (size_t warnings : {1, 2}) {
     world.pass(std::chrono::seconds(60));
@@ -237,7 +237,7 @@ TEST(Negotiation, AStallIsNamedAgainAndGivenUpAtItsLimit) {
     EXPECT_FALSE(world.log(0).abort);
   }
   // A unit that came later has its own time.
-  world.at(1).announce(one("later"), world.now());
+  world.announce(1, one("later"));
   world.pass(std::chrono::seconds(31));
   world.settle();
   for (int member : {0, 1}) {
@@ -249,7 +249,7 @@ TEST(Negotiation, AStallIsNamedAgainAndGivenUpAtItsLimit) {
 
 TEST(Negotiation, ARankThatWaitsClosesTheWindow) {
   World world({2, {0, 0}}, 1);
-  for (int member = 0; member < 2; ++member) world.at(member).announce(one("x"), world.now());
+  for (int member = 0; member < 2; ++member) world.announce(member, one("x"));
   world.at(1).set_waiting(true);
   world.step(1);
   while (world.deliver()) {
@@ -260,11 +260,11 @@ TEST(Negotiation, ARankThatWaitsClosesTheWindow) {
 
 TEST(Negotiation, WithoutAWaiterTheWindowGathers) {
   World world({1, {0}}, 1);
-  world.at(0).announce(one("x"), world.now());
+  world.announce(0, one("x"));
   world.step(0);
   EXPECT_TRUE(world.log(0).runs.empty());
   EXPECT_FALSE(world.at(0).next().is_never());
-  world.at(0).announce(one("y"), world.now());
+  world.announce(0, one("y"));
   world.pass(milliseconds(1));
   world.step(0);
   EXPECT_EQ(world.log(0).runs, std::vector<std::string>{"x+y"});

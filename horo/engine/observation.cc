@@ -46,20 +46,23 @@ void Observation::agreed(const Work& work, Time now) const {
 }
 
 void Observation::count_done(const Work& work, const std::vector<Status>& outcomes) const {
-  metrics_->of(work.units.front().kind()).batches.add();
+  KindMetrics& kind = metrics_->of(work.units.front()->kind());  // A batch has one.
+  kind.batches.add();
   const Time now = Clock::now();
+  uint64_t tensors = 0, bytes = 0;
   for (size_t i = 0; i < work.submissions.size(); ++i) {
     if (!work.submissions[i]) continue;
     const Submission& submission = *work.submissions[i];
-    KindMetrics& kind = metrics_->of(submission.unit().kind());
     if (i < outcomes.size() && !outcomes[i].ok()) {
       kind.errors.add(submission.size());
       continue;
     }
-    kind.tensors.add(submission.size());
-    kind.bytes.add(submission.unit().bytes());
+    tensors += submission.size();
+    bytes += submission.unit().bytes();
     kind.latency.add(now - submission.handed_in());
   }
+  if (tensors > 0) kind.tensors.add(tensors);
+  if (bytes > 0) kind.bytes.add(bytes);
 }
 
 void Observation::trace_handed_in(const Submission& submission) const {
@@ -78,7 +81,7 @@ void Observation::trace_ready(const std::string& key, std::vector<int> ranks, Ti
 // Not at the time at which the loop's turn began: the tensors may have been handed in after that.
 void Observation::trace_agreed(const Work& work) const {
   TraceEvent event = event_of(TraceStep::kAgreed, Clock::now(), work.number);
-  for (const Unit& unit : work.units) add_tensors(event, unit);
+  for (const UnitPtr& unit : work.units) add_tensors(event, *unit);
   timeline_->push(std::move(event));
 }
 

@@ -178,22 +178,45 @@ TEST(Fusion, TakesWhatFitsAndLooksPastWhatDoesNot) {
 
 TEST(Queue, ANameIsInUseUntilItIsAnswered) {
   Queue queue;
-  ASSERT_TRUE(queue.push(handle_of({"a", "b"})).ok());
-  EXPECT_EQ(queue.push(handle_of({"c", "b"})).code(), Code::kInvalidArgument);
-  ASSERT_TRUE(queue.push(handle_of({"c"})).ok()) << "nothing of the refused group stays";
-  EXPECT_EQ(queue.push(handle_of({"d", "d"})).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(queue.push(handle_of({"a", "b"})).value()) << "whoever takes must hear of it";
+  EXPECT_EQ(queue.push(handle_of({"c", "b"})).status().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(queue.push(handle_of({"c"})).value()) << "it comes anyway; and nothing of the refused group stays";
+  EXPECT_EQ(queue.push(handle_of({"d", "d"})).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(queue.waiting().units, 2u);
+  EXPECT_EQ(queue.waiting().bytes, 3 * tensor_of("a").bytes());
   EXPECT_EQ(queue.take_new().size(), 2u);
+  EXPECT_EQ(queue.waiting().units, 0u);
   EXPECT_TRUE(queue.take_new().empty());
   EXPECT_EQ(queue.take("b"), nullptr) << "a tensor of a group is no unit";
   EXPECT_NE(queue.take("a"), nullptr);
   EXPECT_EQ(queue.take("b"), nullptr) << "answered with the rest of its group";
-  EXPECT_TRUE(queue.push(handle_of({"b"})).ok());
+  EXPECT_TRUE(queue.push(handle_of({"b"})).value());
   EXPECT_NE(queue.take("b"), nullptr);
   EXPECT_NE(queue.take("c"), nullptr);
   EXPECT_EQ(queue.size(), 0u);
   ASSERT_TRUE(queue.push(handle_of({"e", "f"})).ok());
   EXPECT_EQ(queue.close(Status(Code::kStopped, "over")).size(), 1u);
-  EXPECT_EQ(queue.push(handle_of({"g"})).code(), Code::kStopped);
+  EXPECT_EQ(queue.push(handle_of({"g"})).status().code(), Code::kStopped);
+}
+
+TEST(Queue, RemembersWhatWasHandedInUnderANameAndNotTooMuch) {
+  Queue queue;
+  const Handle first = handle_of({"a"});
+  ASSERT_TRUE(queue.push(first).ok());
+  EXPECT_EQ(queue.known(tensor_of("a")), first->shared_unit());
+  EXPECT_EQ(queue.known(tensor_of("b")), nullptr);
+  EXPECT_EQ(queue.known(tensor_of("a", Kind::kAllreduce, {7})), nullptr) << "another shape";
+  EXPECT_NE(queue.take("a"), nullptr);
+  EXPECT_EQ(queue.known(tensor_of("a")), first->shared_unit()) << "though it is answered";
+  ASSERT_TRUE(queue.push(handle_of({"a", "b"})).ok());
+  EXPECT_EQ(queue.known(tensor_of("a")), nullptr) << "now it is one of a group";
+  EXPECT_NE(queue.take("a"), nullptr);
+  for (int i = 0; i < 1000; ++i) {
+    const std::string name = "once " + std::to_string(i);
+    ASSERT_TRUE(queue.push(handle_of({name})).ok());
+    EXPECT_NE(queue.take(name), nullptr);
+    EXPECT_LE(queue.remembered(), Queue::kMostNames);
+  }
 }
 
 TEST(Tree, HoldsEveryMemberOnceAndIsShallow) {
@@ -227,8 +250,8 @@ TEST(Cache, ForgetsTheLeastRecentlyUsedThatNobodyWaitsFor) {
   EXPECT_EQ(recency.surplus([](uint32_t id) { return id == 2; }), (std::vector<uint32_t>{3, 4}));
   EXPECT_EQ(recency.add(), 5u) << "numbers are never used again";
   Cache cache;
-  cache.put(1, {{tensor_of("a")}});
-  cache.put(2, {{tensor_of("a")}});
+  cache.put(1, std::make_shared<Unit>(Unit{{tensor_of("a")}}));
+  cache.put(2, std::make_shared<Unit>(Unit{{tensor_of("a")}}));
   cache.forget(1);
   EXPECT_EQ(cache.id_of("a"), 2u) << "the older number goes, the name stays";
   EXPECT_EQ(cache.find(1), nullptr);
@@ -331,7 +354,7 @@ TEST(Runner, WithoutRoomItTellsTheOthersInsteadOfLettingThemWait) {
     }
     auto submission = std::make_shared<Submission>(std::move(calls), nullptr);
     Work work;
-    work.units = {submission->unit()};
+    work.units = {submission->shared_unit()};
     work.submissions = {submission};
     const std::vector<Status> outcomes = Runner(carrier, scratch).run(work);
     EXPECT_EQ(outcomes[0].code(), Code::kUnavailable);

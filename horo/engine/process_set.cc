@@ -9,6 +9,7 @@ namespace horo::engine {
 namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(100);  ///< Before a neighbour is probed, and between the probes.
+constexpr auto kLetCome = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -17,9 +18,10 @@ ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<
     : engine_(engine),
       group_(std::move(group)),
       observation_(observation),
-      executor_(engine, pool, group_, std::move(special), observation),
       negotiation_(Tree::of(group_->shape(), group_->member()), options),
-      tuning_{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window, .ways = {}} {}
+      tuning_{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window, .ways = {}},
+      executor_(
+          engine, pool, group_, std::move(special), [this](const Status& why) { close(why); }, observation) {}
 
 Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
                                                      std::shared_ptr<group::Group> group,
@@ -33,11 +35,19 @@ Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, Buff
   return set;
 }
 
-Status ProcessSet::submit(const Handle& submission) {
-  HORO_TRY(validate(submission->unit(), size()));
-  HORO_TRY(queue_.push(submission));
+// What was possible the last time is possible now.
+Result<UnitPtr> ProcessSet::describe(const std::vector<Call>& calls) const {
+  UnitPtr unit = calls.size() == 1 ? queue_.known(calls.front().tensor) : nullptr;
+  if (unit) return unit;
+  unit = unit_of(calls);
+  HORO_TRY(validate(*unit, size()));
+  return unit;
+}
+
+Result<bool> ProcessSet::submit(const Handle& submission) {
+  HORO_ASSIGN(const bool first, queue_.push(submission));
   observation_.handed_in(*submission);
-  return {};
+  return first;
 }
 
 Status ProcessSet::join(const Handle& joining) {
@@ -62,21 +72,36 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
     }
   }
   tell_ready(now);
-  announce_new(now);
-  if (join_asked_.load(std::memory_order_relaxed) && join_asked_.exchange(false)) negotiation_.join();
+  const bool joins = join_asked_.load(std::memory_order_relaxed) && join_asked_.exchange(false);
+  if (joins || !lets_come(now)) announce_new(now);
+  if (joins) negotiation_.join();
   negotiation_.set_waiting(waiters_.load(std::memory_order_relaxed) > 0);
   std::vector<Output> outputs = negotiation_.step(now);
   const auto is_batch = [](const Output& output) { return std::holds_alternative<output::Run>(output); };
   if (std::any_of(outputs.begin(), outputs.end(), is_batch)) observation_.cycle();
   for (Output& output : outputs) act(output, now, here, may_spin);
-  if (why) return close(*why);
+  if (why) return close(given_up_.value_or(*why));
   note_waiting(now);
 }
 
+// A program that hands in one tensor after the other is let: together they are announced in one message, alone in one
+// each. Not when a thread waits, nor when there is enough for an operation of its own; and not for long, for peers may
+// wait.
+bool ProcessSet::lets_come(Time now) {
+  const Queue::Waiting waiting = queue_.waiting();
+  if (waiting.units == 0 || waiters_.load(std::memory_order_relaxed) > 0 || waiting.bytes >= kEnough) {
+    announce_at_.reset();
+    return false;
+  }
+  if (!announce_at_) announce_at_ = now + kLetCome;
+  return now < *announce_at_;
+}
+
 void ProcessSet::announce_new(Time now) {
+  announce_at_.reset();
   for (const Handle& submission : queue_.take_new()) {
     observation_.taken_up(*submission);
-    negotiation_.announce(submission->unit(), now);
+    negotiation_.announce(submission->shared_unit(), now);
   }
   const Negotiation::Counters all = negotiation_.counters();
   observation_.announced(all.known - counted_.known, all.in_full - counted_.in_full);
@@ -94,7 +119,7 @@ void ProcessSet::tell_ready(Time now) {
 void ProcessSet::run_batch(output::Run& batch, Time now, bool here, bool may_spin) {
   Work work;
   work.number = ++batches_;
-  for (const Unit& unit : batch.units) work.submissions.push_back(queue_.take(unit.key()));
+  work.submissions = queue_.take(batch.units);
   work.units = std::move(batch.units);
   work.ways = ways_;
   observation_.agreed(work, now);
@@ -108,7 +133,10 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
   } else if (auto* batch = std::get_if<output::Run>(&output)) {
     run_batch(*batch, now, here, may_spin);
   } else if (auto* fail = std::get_if<output::Fail>(&output)) {
-    run({{}, {queue_.take(fail->key)}, Status(Code::kMismatch, fail->message), 0, 0, {}}, here, may_spin);
+    Work work;
+    work.submissions = {queue_.take(fail->key)};
+    work.verdict = Status(Code::kMismatch, fail->message);
+    run(std::move(work), here, may_spin);
   } else if (auto* tune = std::get_if<output::Tune>(&output)) {
     ways_ = tune->tuning.ways;
     std::lock_guard lock(mutex_);
@@ -119,13 +147,26 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
     std::unique_lock lock(mutex_);
     Handle joining = std::exchange(joining_, nullptr);
     lock.unlock();
-    run({{}, {std::move(joining)}, {}, ranks()[static_cast<size_t>(joined->last)], 0, {}}, here, may_spin);
+    Work work;
+    work.submissions = {std::move(joining)};
+    work.answer = ranks()[static_cast<size_t>(joined->last)];
+    run(std::move(work), here, may_spin);
   } else if (auto* stall = std::get_if<output::Stall>(&output)) {
     observation_.stalled();
     engine_.log().warning(stall_text(*stall, ranks()));
   } else if (auto* abort = std::get_if<output::Abort>(&output)) {
-    close(Status(Code::kTimeout, abort->message));
+    give_up(Status(Code::kTimeout, abort->message), here, may_spin);
   }
+}
+
+// The word reaches a member before any that has heard it leaves. Until then a loss is no news: whoever is lost may have
+// left because of the word.
+void ProcessSet::give_up(const Status& why, bool here, bool may_spin) {
+  given_up_ = why;
+  Work work;
+  work.verdict = why;
+  work.ends = true;
+  run(std::move(work), here, may_spin);
 }
 
 void ProcessSet::run(Work work, bool here, bool may_spin) {
@@ -151,6 +192,7 @@ Deadline ProcessSet::next(Time now) const {
   if (over_) return Deadline::never();
   Deadline next = negotiation_.next();
   if (waiting_since_) next = next.earlier(Deadline(std::max(noted_ + kPatience, now)));
+  if (announce_at_) next = next.earlier(Deadline(*announce_at_));
   return next;
 }
 

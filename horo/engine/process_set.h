@@ -32,8 +32,10 @@ class ProcessSet {
   int size() const { return group_->size(); }
   group::Group& group() { return *group_; }
 
-  /// The engine's bell must be rung afterwards.
-  Status submit(const Handle& submission);
+  /// What the calls ask for, if that is possible.
+  Result<UnitPtr> describe(const std::vector<Call>& calls) const;
+  /// True: the engine's bell must be rung, or the thread waits for it; otherwise that has happened already.
+  Result<bool> submit(const Handle& submission);
   /// One at a time; answered when everybody has joined.
   Status join(const Handle& joining);
 
@@ -60,18 +62,19 @@ class ProcessSet {
              const NegotiationOptions& options, Executor::Special special, const Observation& observation);
   void act(Output& output, Time now, bool here, bool may_spin);
   void run_batch(output::Run& batch, Time now, bool here, bool may_spin);
+  bool lets_come(Time now);
   void announce_new(Time now);
   void tell_ready(Time now);
   void run(Work work, bool here, bool may_spin);
   void note_waiting(Time now);
   void note_tuned(const output::Tuned& tuned);
+  void give_up(const Status& why, bool here, bool may_spin);
 
   group::Engine& engine_;
   const std::shared_ptr<group::Group> group_;
   std::unique_ptr<group::Post> post_;
   Queue queue_;
   const Observation observation_;
-  Executor executor_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
   std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
@@ -79,15 +82,18 @@ class ProcessSet {
   // The driver's.
   Negotiation negotiation_;
   Ways ways_;
+  std::optional<Status> given_up_;  ///< Was told, and ends the set when all members have heard it.
   std::unique_ptr<TuningLog> tuning_log_;
   Negotiation::Counters counted_;  ///< What the metrics have been told.
   uint64_t batches_ = 0;
   std::optional<Time> waiting_since_;
   Time noted_;
+  std::optional<Time> announce_at_;  ///< What was handed in is announced then, together with what comes until then.
 
   mutable std::mutex mutex_;
   Handle joining_;
   Tuning tuning_;
+  Executor executor_;  ///< Last: its thread may use all the rest until it has ended.
 };
 
 }  // namespace horo::engine

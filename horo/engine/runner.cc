@@ -100,9 +100,9 @@ std::vector<Status> Runner::run(Work& work) {
   std::vector<size_t> owners;
   for (size_t u = 0; u < work.units.size(); ++u) {
     const Handle& mine = work.submissions[u];
-    for (size_t t = 0; t < work.units[u].tensors.size(); ++t) {
+    for (size_t t = 0; t < work.units[u]->tensors.size(); ++t) {
       pieces.push_back(
-          {&work.units[u].tensors[t], mine ? &mine->calls()[t] : nullptr, mine ? &mine->result(t) : nullptr});
+          {&work.units[u]->tensors[t], mine ? &mine->calls()[t] : nullptr, mine ? &mine->result(t) : nullptr});
       owners.push_back(u);
     }
   }

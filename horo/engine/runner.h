@@ -25,12 +25,13 @@ struct Piece {
 
 /// What a batch is made of: the agreed units, and this rank's submissions for them (null: joined).
 struct Work {
-  std::vector<Unit> units;
+  std::vector<UnitPtr> units;
   std::vector<Handle> submissions;
   /// Without units: what the submissions are told once every member has come so far. A rank that is told may end, and
   /// the others would find it gone before they hear the same.
   Status verdict;
   int64_t answer = 0;
+  bool ends = false;    ///< Without units: the verdict ends the set.
   uint64_t number = 0;  ///< Counts the batches of the set, the same on all members.
   Ways ways = {};
 };

@@ -1,7 +1,5 @@
 #include "horo/engine/runtime.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -155,14 +153,17 @@ Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
 }
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
-  HORO_ASSIGN(Handle submission, hand_in(set, std::move(calls), std::move(callback)));
-  engine_->bell().ring();
-  return submission;
+  HORO_ASSIGN(HandedIn done, hand_in(set, std::move(calls), std::move(callback)));
+  if (done.first) engine_->bell().ring();
+  return std::move(done.submission);
 }
 
-Result<Handle> Runtime::submit_to_wait(int set, std::vector<Call> calls) { return hand_in(set, std::move(calls), {}); }
+Result<Handle> Runtime::submit_to_wait(int set, std::vector<Call> calls) {
+  HORO_ASSIGN(HandedIn done, hand_in(set, std::move(calls), {}));
+  return std::move(done.submission);
+}
 
-Result<Handle> Runtime::hand_in(int set, std::vector<Call> calls, Submission::Callback callback) {
+Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Submission::Callback callback) {
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   for (Call& call : calls) {
     if (call.tensor.kind != Kind::kBroadcast) continue;
@@ -176,10 +177,10 @@ Result<Handle> Runtime::hand_in(int set, std::vector<Call> calls, Submission::Ca
     call.tensor.root = static_cast<int32_t>(root - ranks.begin());
   }
   HORO_TRY(check_calls(calls, where->size(), where->member()));
-  auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback));
-  HORO_TRY(where->submit(submission));
-  handed_in_.fetch_add(1, std::memory_order_relaxed);
-  return submission;
+  HORO_ASSIGN(UnitPtr unit, where->describe(calls));
+  auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback), std::move(unit));
+  HORO_ASSIGN(const bool first, where->submit(submission));
+  return HandedIn{std::move(submission), first};
 }
 
 Result<Handle> Runtime::join(int set) {
@@ -251,32 +252,11 @@ bool Runtime::others_wait() const {
                      [](const auto& known) { return known.second.set && known.second.set->pending() > 0; });
 }
 
-// While a thread hands in one tensor after the other, the loop lets it: together they are announced in one message,
-// alone in one each. It ends at a lull, when a caller waits, and soon in any case, for peers may wait.
-uint64_t Runtime::let_come(uint64_t known) const {
-  constexpr auto kLull = std::chrono::microseconds(4);
-  constexpr auto kLongest = std::chrono::microseconds(100);
-  uint64_t seen = handed_in_.load(std::memory_order_relaxed);
-  if (seen == known) return known;  // Woken for another reason.
-  const Time begin = Clock::now();
-  Time now = begin, came = begin;
-  while (now - came < kLull && now - begin < kLongest && !caller_drives_.load(std::memory_order_relaxed)) {
-    sched_yield();
-    now = Clock::now();
-    const uint64_t count = handed_in_.load(std::memory_order_relaxed);
-    if (count != seen) came = now;
-    seen = count;
-  }
-  return seen;
-}
-
 void Runtime::loop(const std::stop_token& stop) {
   std::stop_callback wake(stop, [this] { engine_->bell().ring(); });
-  uint64_t come = 0;
   while (!stop.stop_requested()) {
     const uint32_t seen = engine_->bell().look();
     Deadline next = Deadline::never();
-    come = let_come(come);
     if (!caller_drives_.load(std::memory_order_acquire)) {
       std::lock_guard role(role_);
       next = drive(false);

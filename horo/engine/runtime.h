@@ -107,8 +107,12 @@ class Runtime {
   Status open(RuntimeOptions& options);
   Status open_set(int number, const std::vector<int>& ranks);
   Result<std::shared_ptr<ProcessSet>> find(int set) const;
-  /// Without a ring.
-  Result<Handle> hand_in(int set, std::vector<Call> calls, Submission::Callback callback);
+  /// Without a ring, which the first needs.
+  struct HandedIn {
+    Handle submission;
+    bool first = false;
+  };
+  Result<HandedIn> hand_in(int set, std::vector<Call> calls, Submission::Callback callback);
   Status check_ranks(const std::vector<int>& ranks) const;
   void begin_set(const Unit& unit, const Handle& handle);
   void end_set(const Unit& unit, const Handle& handle);
@@ -119,7 +123,6 @@ class Runtime {
   /// Under the role; returns when to come again.
   Deadline drive(bool may_spin);
   void loop(const std::stop_token& stop);
-  uint64_t let_come(uint64_t known) const;
   std::unique_ptr<BufferPool> make_pool();
 
   NegotiationOptions negotiation_;
@@ -129,7 +132,6 @@ class Runtime {
   Metrics metrics_;                     ///< Used by the sets.
   Position position_;
   std::mutex role_;                         ///< Held by whoever drives the loop.
-  std::atomic<uint64_t> handed_in_{0};      ///< Submissions so far.
   std::atomic<bool> caller_drives_{false};  ///< Then the loop's own thread leaves it alone.
   mutable std::mutex mutex_;
   std::map<int, Known> sets_;

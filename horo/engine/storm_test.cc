@@ -1,5 +1,6 @@
 // Everything at once, with up to 64 members: different orders, members that run ahead, joins, mismatches of every term,
 // groups, duplicates, evictions, windows that change, sets that come and go. Every seed prints and replays.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,6 +28,7 @@ constexpr Change kChanges[] = {
     [](Unit& unit) { unit.tensors.pop_back(); },
     [](Unit& unit) { unit.tensors.back().name += "?"; },
 };
+constexpr int kMostMembers = 64;
 constexpr size_t kForGroupsOnly = 3;  ///< The last ones.
 
 /// What the members of a set do, and what must come of it.
@@ -104,11 +106,11 @@ class Set {
     for (const Tensor& tensor : unit.tensors) calls.push_back({tensor, nullptr, nullptr, nullptr, {}});
     const bool in_use = std::any_of(unit.tensors.begin(), unit.tensors.end(),
                                     [&](const Tensor& tensor) { return side.names.contains(tensor.name); });
-    const Status pushed = side.queue.push(std::make_shared<Submission>(std::move(calls), nullptr));
-    EXPECT_EQ(pushed.ok(), !in_use) << "a name in use, and no other, is refused";
-    if (!pushed.ok()) return false;
+    const bool taken = side.queue.push(std::make_shared<Submission>(std::move(calls), nullptr)).ok();
+    EXPECT_EQ(taken, !in_use) << "a name in use, and no other, is refused";
+    if (!taken) return false;
     for (const Tensor& tensor : unit.tensors) side.names.insert(tensor.name);
-    for (const Handle& handle : side.queue.take_new()) world_.at(member).announce(handle->unit(), world_.now());
+    for (const Handle& handle : side.queue.take_new()) world_.announce(member, handle->unit());
     ++side.next;
     return true;
   }
@@ -171,15 +173,19 @@ class Set {
   std::vector<Side> sides_;
 };
 
-void run_storm(uint64_t seed) {
+/// What is done to every message; nothing where there is none.
+using Mistake = decltype(World::on_delivery);
+
+void run_storm(uint64_t seed, const Mistake& mistake = {}) {
   SCOPED_TRACE(text("TEST_SEED=", seed, " replays it"));
   std::mt19937_64 random(seed);
   std::vector<std::unique_ptr<Set>> sets;
   for (uint64_t number = 0; number < 1 + random() % 3; ++number) {
-    const int members = 1 + static_cast<int>(random() % (number == 0 ? 64 : 8));
+    const int members = 1 + static_cast<int>(random() % (number == 0 ? uint64_t{kMostMembers} : 8));
     std::vector<size_t> lengths;
     for (int member = 0; member < members; ++member) lengths.push_back(3 + random() % 3);
     sets.push_back(std::make_unique<Set>(random, members, seed + number, lengths));
+    sets.back()->world().on_delivery = mistake;
   }
   const auto done = [&] { return std::all_of(sets.begin(), sets.end(), [](const auto& set) { return set->done(); }); };
   for (int idle = 0; idle < 20 && !done(); ++idle) {
@@ -211,6 +217,93 @@ TEST(Storm, WhateverMembersDoAllOfThemDoTheSameAndNothingIsLost) {
     if (HasFailure()) return;
   }
 }
+
+// Mistakes that can be planted, to see that the storm would find them. None of them is in product code: they change
+// what members hear of each other, as a mistake in what they say would.
+
+template <class Change>
+Mistake in_ups(Change change) {
+  return [change](const World::Way& way, std::vector<std::byte>& message, World::Messages&) {
+    if (way.down) return;
+    Up up = *decode_up(message, kMostMembers);
+    change(up);
+    message = encode(up);
+  };
+}
+
+/// What member 1 hears, and all below it.
+template <class Change>
+Mistake in_downs(Change change) {
+  return [change](const World::Way& way, std::vector<std::byte>& message, World::Messages&) {
+    if (!way.down || way.to != 1) return;
+    Down down = *decode_down(message, kMostMembers);
+    change(down);
+    message = encode(down);
+  };
+}
+
+struct Planted {
+  const char* name;
+  Mistake mistake;
+  friend void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
+};
+
+std::vector<Planted> planted() {
+  return {
+      {"KeepsNumbers", in_downs([](Down& down) { down.forgotten.clear(); })},
+      {"TurnsBatches", in_downs([](Down& down) { std::reverse(down.batches.begin(), down.batches.end()); })},
+      {"MissesFailures", in_downs([](Down& down) { down.failures.clear(); })},
+      {"MissesTheEndOfAJoin", in_downs([](Down& down) { down.all_joined.reset(); })},
+      {"LosesAnAnnouncement", in_ups([](Up& up) {
+         if (!up.known.empty()) up.known.pop_back();
+       })},
+      {"LosesAJoin", in_ups([](Up& up) { up.joined.clear(); })},
+      {"TakesAJoinForAPart", in_ups([](Up& up) {
+         up.known.insert(up.known.end(), up.partial.begin(), up.partial.end());
+         std::sort(up.known.begin(), up.known.end());
+         up.partial.clear();
+         for (Arrived& arrived : up.arrived) arrived.partial = false;
+       })},
+      {"HearsOneOfTwoVariants", in_ups([](Up& up) {
+         for (Arrived& arrived : up.arrived) arrived.variants.resize(1), arrived.variants[0].members.clear();
+       })},
+      {"SaysItTwice",
+       [repeating = std::set<int>()](const World::Way& way, std::vector<std::byte>& message,
+                                     World::Messages& behind) mutable {
+         if (way.down || repeating.erase(way.from) > 0) return;
+         Up up = *decode_up(message, kMostMembers);
+         up.joined.clear();
+         repeating.insert(way.from);
+         behind.push_front(encode(up));
+       }},
+      {"Overtakes",
+       [](const World::Way&, std::vector<std::byte>& message, World::Messages& behind) {
+         if (!behind.empty()) std::swap(message, behind.back());
+       }},
+  };
+}
+
+class PlantedMistake : public testing::TestWithParam<Planted> {};
+
+TEST_P(PlantedMistake, IsFoundWithinTwoHundredSeeds) {
+  for (uint64_t seed = base_seed(); seed < base_seed() + 200; ++seed) {
+    testing::TestPartResultArray found;
+    {
+      testing::ScopedFakeTestPartResultReporter quiet(
+          testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &found);
+      run_storm(seed, GetParam().mistake);
+    }
+    if (found.size() == 0) continue;
+    const std::string words = found.GetTestPartResult(0).summary();
+    std::printf("  found by seed %llu: %s\n", static_cast<unsigned long long>(seed),
+                words.substr(0, words.find('\n')).c_str());
+    return;
+  }
+  FAIL() << GetParam().name << " was not found";
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, PlantedMistake, testing::ValuesIn(planted()),
+                         [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
 }  // namespace horo::engine

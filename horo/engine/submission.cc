@@ -42,23 +42,26 @@ Status check_calls(const std::vector<Call>& calls, int members, int member) {
   return {};
 }
 
-Submission::Submission(std::vector<Call> calls, Callback callback)
-    : calls_(std::move(calls)), results_(calls_.size()), callback_(std::move(callback)) {
-  for (const Call& call : calls_) unit_.tensors.push_back(call.tensor);
+UnitPtr unit_of(const std::vector<Call>& calls) {
+  auto unit = std::make_shared<Unit>();
+  unit->tensors.reserve(calls.size());
+  for (const Call& call : calls) unit->tensors.push_back(call.tensor);
+  return unit;
 }
 
-bool Submission::done() const {
-  std::lock_guard lock(mutex_);
-  return done_;
-}
+Submission::Submission(std::vector<Call> calls, Callback callback, UnitPtr unit)
+    : calls_(std::move(calls)),
+      unit_(unit ? std::move(unit) : unit_of(calls_)),
+      results_(calls_.size()),
+      callback_(std::move(callback)) {}
 
 void Submission::finish(const Status& status, int64_t answer) {
   {
     std::lock_guard lock(mutex_);
-    if (done_) return;
-    done_ = true;
+    if (done()) return;
     status_ = status;
     answer_ = answer;
+    done_.store(true, std::memory_order_release);
     changed_.notify_all();
   }
   if (callback_) callback_(*this);
@@ -66,7 +69,7 @@ void Submission::finish(const Status& status, int64_t answer) {
 
 bool Submission::wait(Deadline deadline) const {
   std::unique_lock lock(mutex_);
-  const auto done = [this] { return done_; };
+  const auto done = [this] { return this->done(); };
   if (deadline.is_never()) {
     changed_.wait(lock, done);
     return true;

@@ -1,6 +1,7 @@
 // What one rank handed in: tensors with their memory, and the handle that tells when they are done.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -49,16 +50,19 @@ class Submission {
   /// Called once, on a thread of the engine; may hand in more, must not wait.
   using Callback = std::function<void(const Submission&)>;
 
-  Submission(std::vector<Call> calls, Callback callback);
+  /// `unit` is what the calls ask for, or null: it is made then.
+  Submission(std::vector<Call> calls, Callback callback, UnitPtr unit = nullptr);
 
-  const Unit& unit() const { return unit_; }
+  /// What the calls ask for.
+  const Unit& unit() const { return *unit_; }
+  const UnitPtr& shared_unit() const { return unit_; }
   std::vector<Call>& calls() { return calls_; }
   TensorResult& result(size_t index) { return results_[index]; }
   const TensorResult& result(size_t index) const { return results_[index]; }
   size_t size() const { return calls_.size(); }
   Time handed_in() const { return handed_in_; }
 
-  bool done() const;
+  bool done() const { return done_.load(std::memory_order_acquire); }
   /// Of a submission that is done.
   const Status& status() const { return status_; }
   /// A number that goes with the outcome: the last rank that joined, the number of a new process set.
@@ -69,17 +73,19 @@ class Submission {
 
  private:
   std::vector<Call> calls_;
-  Unit unit_;
+  UnitPtr unit_;
   std::vector<TensorResult> results_;
   Callback callback_;
   const Time handed_in_ = Clock::now();
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  bool done_ = false;
+  std::atomic<bool> done_{false};  ///< Set when all else is, under the mutex.
   Status status_;
   int64_t answer_ = 0;
 };
 
 using Handle = std::shared_ptr<Submission>;
+
+UnitPtr unit_of(const std::vector<Call>& calls);
 
 }  // namespace horo::engine

@@ -44,7 +44,7 @@ std::vector<int64_t> layout_of(const std::vector<int64_t>& shape, std::span<cons
   return layout;
 }
 
-const std::string& Unit::key() const {
+const std::string& Unit::least_name() const {
   const Tensor* least = &tensors.front();
   for (const Tensor& tensor : tensors) {
     if (tensor.name < least->name) least = &tensor;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,11 +82,16 @@ struct Unit {
 
   /// What it is known by: the least of its names, so that ranks that hand in a group in different orders meet, and are
   /// told so, instead of waiting for each other.
-  const std::string& key() const;
+  const std::string& key() const { return tensors.size() == 1 ? tensors.front().name : least_name(); }
   Kind kind() const { return tensors.front().kind; }
   uint64_t bytes() const;
   friend bool operator==(const Unit&, const Unit&) = default;
+
+ private:
+  const std::string& least_name() const;
 };
+/// Does not change any more: what was handed in is described once, and known to all parts of the engine.
+using UnitPtr = std::shared_ptr<const Unit>;
 
 inline constexpr size_t kMostTensors = 65536;  ///< Of a unit.
 inline constexpr size_t kLongestName = 4096;

@@ -38,7 +38,9 @@ class World {
     options.tuner = plan.tuner;
     for (int member = 0; member < plan.members; ++member) options.coordinator.ranks.push_back(100 + member);
     for (int member = 0; member < plan.members; ++member) {
-      members_.push_back(std::make_unique<Negotiation>(Tree::of(shape, member), options));
+      const Tree tree = Tree::of(shape, member);
+      parents_.push_back(tree.parent);
+      members_.push_back(std::make_unique<Negotiation>(tree, options));
     }
     logs_.resize(members_.size());
   }
@@ -65,9 +67,11 @@ class World {
     if (wires_.empty()) return false;
     auto wire = std::next(wires_.begin(), static_cast<long>(random(wires_.size())));
     const auto [from, to] = wire->first;
-    const Status status = at(to).receive(from, wire->second.front(), now_);
-    EXPECT_TRUE(status.ok()) << status;
+    std::vector<std::byte> message = std::move(wire->second.front());
     wire->second.pop_front();
+    if (on_delivery) on_delivery({from, to, parents_[static_cast<size_t>(to)] == from}, message, wire->second);
+    const Status status = at(to).receive(from, message, now_);
+    EXPECT_TRUE(status.ok()) << status;
     if (random(2) == 0) step(to);
     return true;
   }
@@ -86,6 +90,7 @@ class World {
     }
   }
   void pass(Duration time) { now_ += time; }
+  void announce(int member, const Unit& unit) { at(member).announce(std::make_shared<Unit>(unit), now_); }
 
   struct Log {
     std::vector<std::string> runs;  ///< Keys, batch by batch, joined by '+', and new settings between them.
@@ -102,15 +107,23 @@ class World {
   std::function<void(int, const std::string&)> on_failed = [](int, const std::string&) {};
   std::function<void(int)> on_joined = [](int) {};
 
+  /// A message that is about to be received; what follows it on its way may be changed, too.
+  struct Way {
+    int from = 0, to = 0;
+    bool down = false;
+  };
+  using Messages = std::deque<std::vector<std::byte>>;
+  std::function<void(const Way&, std::vector<std::byte>& message, Messages& behind)> on_delivery;
+
  private:
   void take(int member, const Output& output) {
     Log& log = logs_[static_cast<size_t>(member)];
     if (const auto* run = std::get_if<output::Run>(&output)) {
       std::string keys;
-      for (const Unit& unit : run->units) {
-        keys += (keys.empty() ? "" : "+") + unit.key();
-        on_run(member, unit);
-        on_done(member, unit.key());
+      for (const UnitPtr& unit : run->units) {
+        keys += (keys.empty() ? "" : "+") + unit->key();
+        on_run(member, *unit);
+        on_done(member, unit->key());
       }
       log.runs.push_back(keys);
     } else if (const auto* fail = std::get_if<output::Fail>(&output)) {
@@ -135,6 +148,7 @@ class World {
   std::mt19937_64 random_;
   Time now_ = Time() + std::chrono::hours(1);
   std::vector<std::unique_ptr<Negotiation>> members_;
+  std::vector<int> parents_;
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> wires_;
   std::vector<Log> logs_;
   uint64_t messages_ = 0;

@@ -6,9 +6,15 @@
 // are destroyed. Internal mappings are not inherited (MADV_DONTFORK).
 #pragma once
 
+#include <cstdint>
+
 namespace horo::group {
 
 class Control;
+
+/// How many forks lie between this process and the first of its ancestors that asked: another number than before says
+/// that this is a child. It costs no system call.
+uint32_t forks();
 
 void track_fork(Control& control);
 void untrack_fork(Control& control);

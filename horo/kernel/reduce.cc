@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <vector>
 
 #include "horo/base/check.h"
@@ -66,8 +67,9 @@ ScaleFn scale(DType dtype, Isa isa) {
 }
 
 Scaling average(DType dtype, int members) {
-  if (is_integer(dtype)) return {.divisor = members};
-  return {.factor = 1.0 / members};
+  // Multiplying by the inverse of a power of two is dividing, only faster.
+  const bool exact = std::has_single_bit(static_cast<unsigned>(members)) && !is_integer(dtype);
+  return exact ? Scaling{.factor = 1.0 / members} : Scaling{.divisor = members};
 }
 
 CastFn cast(DType to, DType from, Isa isa) {

@@ -24,7 +24,8 @@ struct Scaling {
   /// Floats and complex: multiplied in the accumulation type. Integers: through f64, truncated; what does not fit
   /// becomes the nearest value that does.
   double factor = 1.0;
-  /// Integers only, before the factor: divided with truncation toward zero (ReduceOp::kAverage). At least 1.
+  /// At least 1 (ReduceOp::kAverage). Integers, before the factor: divided with truncation toward zero. Floats and
+  /// complex: divided by divisor / factor in the accumulation type, so that the quotient is rounded once.
   int64_t divisor = 1;
   bool none() const { return factor == 1.0 && divisor == 1; }
 };
@@ -59,7 +60,7 @@ CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa = best(), Placement
 /// Null for bool, fp8 and byte.
 ScaleFn scale(DType dtype, Isa isa = best());
 
-/// The scaling that makes a sum over `members` ranks their average.
+/// The scaling that makes a sum over `members` ranks their average: a quotient, or what is exactly that.
 Scaling average(DType dtype, int members);
 
 /// Casts between f16, bf16, f32 and f64 (round to nearest even); null for other pairs.

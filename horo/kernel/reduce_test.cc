@@ -71,8 +71,8 @@ TEST_P(EveryDTypeAndOp, MayWriteOverEitherOperand) {
 }
 
 TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotWhereverTheDataAre) {
-  const Scaling third = is_integer(dtype_) ? Scaling{.divisor = 3} : Scaling{.factor = 1.0 / 3};
-  const std::array<Scaling, 3> scalings = {Scaling{}, third, Scaling{.factor = 2.5}};
+  const std::array<Scaling, 4> scalings = {Scaling{}, Scaling{.divisor = 3}, Scaling{.factor = 2.5},
+                                           Scaling{.factor = 0.7, .divisor = 7}};
   for (size_t inputs : {1, 2, 3, 4, 5, 7, 8, 9, 16}) {
     for (size_t count : {size_t{1}, size_t{37}, (inputs <= 2 ? 5 : 3) * 4096 / size_ + 5}) {
       std::vector<Buffer> in(inputs, Buffer(count * size_, 3));
@@ -84,8 +84,8 @@ TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotWhereverTheDataAre
         for (Isa isa : available()) {
           for (Placement placement : {Placement::kCached, Placement::kStreamed, Placement::kFetched}) {
             combine_many(dtype_, op_, isa, placement)(out.data(), pointers, count, scaling);
-            ASSERT_EQ(out.bytes(), expected.bytes())
-                << name(isa) << " inputs " << inputs << " count " << count << " factor " << scaling.factor;
+            ASSERT_EQ(out.bytes(), expected.bytes()) << name(isa) << " inputs " << inputs << " count " << count
+                                                     << " factor " << scaling.factor << " divisor " << scaling.divisor;
             ASSERT_TRUE(out.fences_intact());
           }
         }

@@ -158,7 +158,7 @@ TEST(Reference, FloatsAreCombinedInTheOrderOfTheListForOneToNineInputs) {
       in.push_back(std::vector<float>(1500, value));
       in_order = j == 0 ? value : in_order + value;
     }
-    factored = in_order * static_cast<float>(1.0 / static_cast<double>(inputs));
+    factored = in_order / static_cast<float>(inputs);
     EXPECT_EQ(reduced(DType::kF32, ReduceOp::kSum, in)[1499], in_order) << inputs;
     EXPECT_EQ(reduced(DType::kF32, ReduceOp::kSum, in, average(DType::kF32, static_cast<int>(inputs)))[1499], factored);
   }
@@ -171,12 +171,16 @@ void check_halves(DType dtype) {
     std::vector<std::vector<uint16_t>> in;
     for (size_t j = 0; j < inputs; ++j) in.push_back(random_values<uint16_t>(700, random));
     const auto out = reduced(dtype, ReduceOp::kSum, in);
-    const auto mean = reduced(dtype, ReduceOp::kAverage, in, {.factor = 1.0 / 3});
+    const auto mean = reduced(dtype, ReduceOp::kAverage, in, average(dtype, 3));
+    const auto part = reduced(dtype, ReduceOp::kSum, in, {.factor = 1.0 / 3});
+    const auto both = reduced(dtype, ReduceOp::kAverage, in, {.factor = 0.3, .divisor = 3});
     for (size_t i = 0; i < out.size(); ++i) {
       float sum = kWiden(in[0][i]);
       for (size_t j = 1; j < inputs; ++j) sum += kWiden(in[j][i]);
       ASSERT_EQ(out[i], kNarrow(sum)) << "accumulated in f32, rounded once";
-      ASSERT_EQ(mean[i], kNarrow(sum * static_cast<float>(1.0 / 3)));
+      ASSERT_EQ(mean[i], kNarrow(sum / 3.0F));
+      ASSERT_EQ(part[i], kNarrow(sum * static_cast<float>(1.0 / 3)));
+      ASSERT_EQ(both[i], kNarrow(sum / static_cast<float>(3 / 0.3)));
     }
   }
 }
@@ -186,12 +190,27 @@ TEST(Reference, HalvesAreAccumulatedInFloatsAndRoundedOnce) {
   check_halves<bf16_to_f32, f32_to_bf16>(DType::kBF16);
 }
 
+TEST(Reference, AnAverageOfEqualNumbersIsThatNumber) {
+  for (int members = 1; members <= 100; ++members) {
+    for (float value : {7.0F, 0.1F, -3e-20F, 1e30F}) {
+      // The sum of equal small integers is exact; that of others is not, but nothing is added to its error.
+      const float sum = static_cast<float>(members) * value;
+      EXPECT_EQ(reduced<float>(DType::kF32, ReduceOp::kSum, {{sum}}, average(DType::kF32, members))[0],
+                sum / static_cast<float>(members));
+    }
+    const double whole = 49.0 * members;
+    EXPECT_EQ(reduced<double>(DType::kF64, ReduceOp::kSum, {{whole}}, average(DType::kF64, members))[0], 49.0);
+  }
+}
+
 TEST(Reference, ComplexNumbersAddAndMultiply) {
   using C = std::complex<double>;
   const std::vector<std::vector<C>> in = {{{1, 2}, {3, -1}}, {{-2, 5}, {0, 1}}, {{1, 1}, {2, 0}}};
   EXPECT_EQ(reduced(DType::kC128, ReduceOp::kSum, in), (std::vector<C>{{0, 8}, {5, 0}}));
   EXPECT_EQ(reduced(DType::kC128, ReduceOp::kProduct, in), (std::vector<C>{{-13, -11}, {2, 6}}));
   EXPECT_EQ(reduced(DType::kC128, ReduceOp::kSum, in, {.factor = 0.5}), (std::vector<C>{{0, 4}, {2.5, 0}}));
+  EXPECT_EQ(reduced(DType::kC128, ReduceOp::kSum, in, average(DType::kC128, 3)),
+            (std::vector<C>{{0, 8.0 / 3}, {5.0 / 3, 0}}));
   using F = std::complex<float>;
   const std::vector<std::vector<F>> floats = {{{1, 2}}, {{-2, 5}}};
   EXPECT_EQ(reduced(DType::kC64, ReduceOp::kProduct, floats), (std::vector<F>{{-12, 1}}));

@@ -10,6 +10,7 @@
 
 #include "tests/launcher/ssh_hosts.h"
 
+#include "horo/base/config.h"
 #include "horo/base/system.h"
 #include "horo/base/text.h"
 
@@ -126,6 +127,38 @@ TEST_F(SshRun, InputAndResultsTravelToOtherHosts) {
     std::ifstream file(folder.file(name), std::ios::binary);
     EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(file), {}) == input) << name;
   }
+}
+
+// What a user of horo.run() has is ssh and its configuration; here a program of that name chooses the test's.
+TEST_F(SshRun, APythonFunctionRunsOnEveryHost) {
+  const auto python = Environment::of_process().find("HORO_TEST_PYTHON");
+  if (!python) GTEST_SKIP() << "HORO_TEST_PYTHON names no Python that has the package (tools/test.py does)";
+  MAKE_HOSTS(2);
+  const TemporaryFolder programs;
+  programs.write("ssh", text("#!/bin/sh\nPATH=${PATH#*:} exec ", hosts_->ssh_command(), " \"$@\"\n"), 0755);
+  const char* script = R"(
+import os
+import horo
+
+def work(base, culprit):
+    import numpy
+    horo.init()
+    total = horo.allreduce(numpy.array([base + horo.rank()]), op=horo.Sum, name="total")
+    if horo.rank() == culprit:
+        raise KeyError("lost the key")
+    return horo.rank(), horo.local_size(), os.environ["HORO_HOSTNAME"] == "host-1", int(total[0])
+
+print(horo.run(work, args=(10, -1), num_proc=3, hosts="localhost:1,host-1:2"))
+try:
+    horo.run(work, args=(10, 1), num_proc=2, hosts="localhost:1,host-1:1")
+except KeyError as error:
+    print("rank", error.__cause__.rank, "raised", error)
+)";
+  const std::string path = text("PATH=", programs.path(), ":", Environment::of_process().find("PATH").value_or(""));
+  Launched launched({.words = {*python, "-c", script}, .variables = {path}, .network = hosts_->network(0)});
+  EXPECT_EQ(launched.wait(Deadline::after_seconds(60)), 0) << launched.err();
+  EXPECT_EQ(launched.out(), "[(0, 1, False, 33), (1, 2, True, 33), (2, 2, True, 33)]\nrank 1 raised 'lost the key'\n")
+      << launched.err();
 }
 
 TEST_F(SshRun, AFailingRankElsewhereEndsAllHosts) {
