@@ -21,7 +21,7 @@ CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
 CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
 
 .PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python configure build release test test-all \
-        test-python demo bench lint lint-all format sanitize asan tsan fuzz docs clean
+        test-python demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
 # The recipes use all cores themselves, and two set-ups at once would meet in the package database.
 .NOTPARALLEL:
 
@@ -69,7 +69,12 @@ test-all: build .venv/.installed  ## The long forms of the tests, sanitizers and
 	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
 	@$(MAKE) --no-print-directory sanitize fuzz lint-all
 
-demo: release  ## Train a small network on several ranks of this machine
+demo: .venv/.installed  ## Train a network with PyTorch on 1 and on 2 ranks of this machine
+	@if .venv/bin/python -c 'import sklearn, torch' 2>/dev/null; then .venv/bin/python tools/demo.py; \
+	else echo "demo: PyTorch and scikit-learn are not to be had here; this is the demo in C++"; \
+	  $(MAKE) --no-print-directory demo-cpp; fi
+
+demo-cpp: release  ## Train a small network in C++ on all cores of this machine
 	@tools/demo.sh build/release
 
 bench: setup-bench  ## Measure horo and the installed peers (build/release)

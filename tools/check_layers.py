@@ -57,7 +57,8 @@ FRAMEWORK_HEADERS = [
     (re.compile(r"^gloo/"), "gloo", ("bench/peers/",)),
 ]
 PYTHON_FRAMEWORKS = re.compile(r"^\s*(?:import|from)\s+(torch|tensorflow|keras|jax|ray|pyspark|mpi4py)\b")
-PYTHON_HOMES = ("tests/", "examples/", "bench/")
+# Back ends of one interface: each is a file, and there alone several frameworks meet.
+PYTHON_HOMES = ("tests/", "examples/", "bench/", "python/horo/backends/")
 
 TOP_FOLDERS = ("horo", "plugins", "cli", "python", "sim", "tests", "bench", "docs", "examples", "tools", "cmake", ".ci")
 CPP = {".h", ".hpp", ".cc", ".c", ".cu"}

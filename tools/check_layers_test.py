@@ -74,6 +74,7 @@ class LayersTest(unittest.TestCase):
         self.allowed("plugins/cuda/a.cc", "#include <nccl.h>\ncudaStream_t stream;\n")
         self.allowed("bench/peers/openmpi/a.cc", "#include <mpi.h>\nint x = MPI_Init(nullptr, nullptr);\n")
         self.allowed("python/horo/torch/__init__.py", "import torch\n")
+        self.allowed("python/horo/backends/torch.py", "import torch\n")
         self.allowed("horo/rendezvous/a.cc", 'auto rank = find("OMPI_COMM_WORLD_RANK");  // set by MPI_Init, cudaX\n')
 
     def test_only_config_reads_the_environment(self) -> None:

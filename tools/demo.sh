@@ -5,7 +5,7 @@ build=${1:?usage: tools/demo.sh BUILD_FOLDER [arguments of the example...]}
 shift
 examples=$build/examples
 if [ ! -x "$examples/train" ]; then
-  echo "demo: $examples/train was not built (configured with -DHORO_EXAMPLES=OFF?); run: make demo"
+  echo "demo: $examples/train was not built (configured with -DHORO_EXAMPLES=OFF?); run: make demo-cpp"
   exit 1
 fi
 cores=$(nproc)

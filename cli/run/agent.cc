@@ -228,7 +228,7 @@ void Agent::start_ranks(const StartOrder& order) {
     for (const RankOrder& rank : order.ranks) fail_rank(rank.rank, 1, terms.status().message());
     return;
   }
-  if (!terms->problem.empty()) send(MessageType::kProblem, encode_text(terms->problem));
+  for (const std::string& note : terms->notes) send(MessageType::kProblem, encode_text(note));
   terms->input = input_ ? input_.get() : -1;
   for (const RankOrder& one : order.ranks) {
     auto rank = terms->start(one);

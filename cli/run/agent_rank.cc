@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -49,12 +50,29 @@ Result<std::string> interface_for(const StartOrder& order, const Environment& en
 
 }  // namespace
 
+std::string threads_per_rank(int cores, size_t ranks) {
+  return text(std::max(1, cores / std::max(1, static_cast<int>(ranks))));
+}
+
+/// Numerical libraries start a thread per core in every process: with a rank per core, ranks would fight for them.
+void RankTerms::share_cores(size_t ranks) {
+  if (environment.find("OMP_NUM_THREADS")) return;
+  const int cores = System().usable_cores();
+  const std::string threads = threads_per_rank(cores, ranks);
+  environment = environment.with({{"OMP_NUM_THREADS", threads}});
+  // A single rank has what there is: nothing that needs words.
+  if (ranks == 1) return;
+  notes.push_back(text("OMP_NUM_THREADS is not set: it is ", threads, " for each rank (usable cores: ", cores,
+                       ", ranks on the host: ", ranks, ")"));
+}
+
 Result<RankTerms> RankTerms::of(const StartOrder& order) {
   RankTerms terms;
   terms.command = order.command;
   terms.environment = Environment::of_process().with(order.environment);
   HORO_ASSIGN(std::string interface, interface_for(order, terms.environment));
   terms.environment = terms.environment.with({{"HORO_INTERFACE", interface}});
+  terms.share_cores(order.ranks.size());
   HORO_ASSIGN(net::Key key, net::Key::from_bytes(order.key));
   terms.key = std::make_shared<const net::Key>(std::move(key));
   terms.wants_results = order.wants_results;
@@ -63,7 +81,8 @@ Result<RankTerms> RankTerms::of(const StartOrder& order) {
     terms.folder = order.folder;
   } else {
     terms.folder = std::filesystem::current_path(ignored).string();
-    terms.problem = text("host ", host_name(), " has no folder ", order.folder, "; its ranks run in ", terms.folder);
+    terms.notes.push_back(
+        text("host ", host_name(), " has no folder ", order.folder, "; its ranks run in ", terms.folder));
   }
   return terms;
 }

@@ -19,13 +19,16 @@ struct Rank {
   net::UniqueFd result;  ///< What it hands back; invalid when nobody wants that.
 };
 
+/// The value of OMP_NUM_THREADS for each of `ranks` ranks on a host with so many cores. At least 1.
+std::string threads_per_rank(int cores, size_t ranks);
+
 /// What the ranks of one host are started with.
 struct RankTerms {
   std::vector<std::string> command;
   std::string folder;
   Environment environment;
   std::shared_ptr<const net::Key> key;
-  std::string problem;  ///< Something the user should know.
+  std::vector<std::string> notes;  ///< What the user should know.
   bool wants_results = false;
   int input = -1;  ///< A file that all ranks read from its beginning; -1: their standard input is empty.
 
@@ -33,6 +36,8 @@ struct RankTerms {
   /// kNotFound: there is no such command.
   Result<Rank> start(const RankOrder& order) const;
   Result<net::UniqueFd> input_for_one() const;
+  /// Sets OMP_NUM_THREADS, unless the user has.
+  void share_cores(size_t ranks);
 
   /// The number under which a rank finds the key: high, so that scripts that use 3 to 9 do not lose it.
   static constexpr int kKeyDescriptor = 40;

@@ -131,6 +131,7 @@ class Launcher {
   JobLife life_;
   Log log_{LogLevel::kWarning};
   std::vector<HostLink> hosts_;
+  std::set<std::string> told_;  ///< What hosts wanted the user to know: said once if many say it.
   std::shared_ptr<const net::Key> key_;
   std::unique_ptr<rendezvous::TcpStoreServer> store_;
   std::unique_ptr<JoinWatch> join_watch_;
@@ -284,7 +285,7 @@ void Launcher::take_message(size_t host, const Message& message) {
     life_.host_ended(host, Clock::now());
   } else if (message.type == MessageType::kProblem) {
     const auto words = decode_text(message.payload);
-    if (words.ok()) say(*words);
+    if (words.ok() && told_.insert(*words).second) say(*words);
   }
 }
 

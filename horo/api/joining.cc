@@ -1,6 +1,7 @@
 #include "horo/api/joining.h"
 
 #include "horo/api/old_variables.h"
+#include "horo/api/python_knobs.h"
 #include "horo/base/text.h"
 #include "horo/engine/knobs.h"
 #include "horo/group/knobs.h"
@@ -8,7 +9,8 @@
 
 namespace {
 
-constexpr horo::KnobTable kTables[] = {horo::rendezvous::kKnobs, horo::group::kKnobs, horo::engine::kKnobs};
+constexpr horo::KnobTable kTables[] = {horo::rendezvous::kKnobs, horo::group::kKnobs, horo::engine::kKnobs,
+                                       horo::api::kPythonKnobs};
 
 }  // namespace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 
 def run(
@@ -84,6 +84,16 @@ def run(
     from horo.job import run_job
 
     return run_job((func, tuple(args), dict(kwargs or {})), num_proc, words, executable or sys.executable)
+
+
+def run_commandline() -> NoReturn:
+    """Becomes `horo run` with the arguments of this process."""
+    import os
+
+    from horo.paths import program_path
+
+    program = str(program_path())
+    os.execv(program, [program, "run", *sys.argv[1:]])
 
 
 def _refuse_elastic(**arguments: Any) -> None:

@@ -15,7 +15,7 @@ namespace {
 bool contains(const std::string& all, const std::string& words) { return all.find(words) != all.npos; }
 
 TEST(RunJob, RanksMeetInSharedMemory) {
-  const Outcome outcome = run_horo({"-np", "3", test_program("barrier")});
+  const Outcome outcome = run_horo({"-np", "3", test_program("barrier")}, {"OMP_NUM_THREADS=1"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");  // No knob that the launcher sets is unknown to the engine.
   for (int rank = 0; rank < 3; ++rank) {

@@ -1,14 +1,17 @@
 // `horo run` on one host: output, exit codes, ends of all kinds.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
 #include "tests/launcher/launched.h"
 
+#include "horo/base/system.h"
 #include "horo/base/text.h"
 
 namespace horo::test {
@@ -20,6 +23,15 @@ bool contains(const std::string& all, const std::string& words) { return all.fin
 std::vector<std::string> shell(int ranks, const std::string& script, std::vector<std::string> flags = {}) {
   flags.insert(flags.end(), {"-np", text(ranks), "/bin/sh", "-c", script});
   return flags;
+}
+
+std::string first_usable_core() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  int core = 0;
+  while (core < CPU_SETSIZE && !CPU_ISSET(core, &mask)) ++core;
+  return text(core);
 }
 
 TEST(Run, PrefixesOutputAndEndsWell) {
@@ -38,6 +50,37 @@ TEST(Run, RanksFindTheirPlaceUnderBothNames) {
       "$HORO_HOSTNAME $HORO_INTERFACE; test -n \"$HORO_STORE\" -a -n \"$HORO_JOB_ID\" -a -n \"$HORO_KEY_FD\""));
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "]<stdout>:1 2 1 2 0 1 localhost 127.0.0.1\n")) << outcome.out;
+}
+
+TEST(Run, RanksShareTheCoresUnlessTheUserSaysHow) {
+  const int cores = System().usable_cores();
+  const auto expected = [&](int ranks) { return text("]<stdout>:threads ", std::max(1, cores / ranks), "\n"); };
+  const std::string script = "echo threads $OMP_NUM_THREADS";
+  const auto ran = [&](int ranks, const std::string& value) {
+    return run_horo(shell(ranks, script), {"OMP_NUM_THREADS=" + value});  // Empty is as good as unset.
+  };
+  const Outcome several = ran(3, "");
+  EXPECT_EQ(several.code, 0) << several.err;
+  EXPECT_TRUE(contains(several.out, "[2" + expected(3))) << several.out;
+  EXPECT_EQ(lines_of(several.err).size(), 1u) << several.err;
+  EXPECT_TRUE(contains(several.err, text("OMP_NUM_THREADS is not set: it is ", std::max(1, cores / 3),
+                                         " for each rank (usable cores: ", cores, ", ranks on the host: 3)")))
+      << several.err;
+  const Outcome one = ran(1, "");
+  EXPECT_TRUE(contains(one.out, expected(1))) << one.out;
+  EXPECT_EQ(one.err, "");
+  const Outcome chosen = ran(2, "7");
+  EXPECT_TRUE(contains(chosen.out, "[1]<stdout>:threads 7\n")) << chosen.out;
+  EXPECT_EQ(chosen.err, "");
+}
+
+TEST(Run, OnlyTheCoresThatTheLauncherMayUseAreShared) {
+  Launched launched({.words = {"taskset", "--cpu-list", first_usable_core(), horo_program(), "run", "-np", "2", "sh",
+                               "-c", "echo threads $OMP_NUM_THREADS"},
+                     .variables = {"OMP_NUM_THREADS="}});
+  EXPECT_EQ(launched.wait(), 0) << launched.err();
+  EXPECT_TRUE(contains(launched.out(), "[1]<stdout>:threads 1\n")) << launched.out();
+  EXPECT_TRUE(contains(launched.err(), "usable cores: 1,")) << launched.err();
 }
 
 TEST(Run, TheKeyIsOnADescriptorAndNowhereElse) {
@@ -204,7 +247,7 @@ TEST(Run, OutputTortureNeverMixesLines) {
       "if (i % 3 == 0) printf \"e%d\\n\", i > \"/dev/stderr\"; fflush() } }'";
   Launched launched(
       {.words = {"/bin/sh", "-c", text("exec 2>&1; exec ", horo_program(), " run -np 4 /bin/sh -c \"$0\""), script},
-       .variables = {"LC_ALL=C"}});
+       .variables = {"LC_ALL=C", "OMP_NUM_THREADS=1"}});
   ASSERT_EQ(launched.wait(), 0) << launched.err();
   size_t out_lines = 0, err_lines = 0;
   for (const std::string& line : lines_of(launched.out())) {

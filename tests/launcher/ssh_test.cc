@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -10,6 +11,7 @@
 #include "tests/launcher/ssh_hosts.h"
 
 #include "horo/base/config.h"
+#include "horo/base/system.h"
 #include "horo/base/text.h"
 
 namespace horo::test {
@@ -76,6 +78,19 @@ TEST_F(SshRun, InterfacesNeedNoCommonNameAndCanBeChosen) {
   EXPECT_EQ(absent.code, 1);
   EXPECT_TRUE(contains(absent.err, "none of them is on host")) << absent.err;
   EXPECT_TRUE(contains(absent.err, "eth1 (10.78.0.2)")) << absent.err;
+}
+
+TEST_F(SshRun, EachHostSharesItsCoresAndOneLineTellsOfAll) {
+  MAKE_HOSTS(3);
+  const int cores = System().usable_cores();
+  const Outcome outcome =
+      run({"-H", "localhost:2,host-1:2,host-2:3", "/bin/sh", "-c", "echo $OMP_NUM_THREADS."}, {"OMP_NUM_THREADS="});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (int rank = 0; rank < 7; ++rank) {
+    const int threads = std::max(1, cores / (rank < 4 ? 2 : 3));
+    EXPECT_TRUE(contains(outcome.out, text("[", rank, "]<stdout>:", threads, ".\n"))) << outcome.out;
+  }
+  EXPECT_EQ(numbers_behind(outcome.err, "ranks on the host: ").size(), 2u) << outcome.err;
 }
 
 TEST_F(SshRun, TheEnvironmentAndFolderTravelAndNothingSecretIsOnACommandLine) {

@@ -129,7 +129,10 @@ def test_a_result_that_cannot_be_pickled_is_an_error_of_its_rank() -> None:
     assert caught.value.__cause__.rank == 0
 
 
-def test_output_appears_where_sys_stdout_leads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_appears_where_sys_stdout_leads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Else the launcher has something to say.
     # capsys has no descriptor, as in a notebook.
     horo.run(lambda: print("out", os.environ["HORO_RANK"]) or print("err", file=sys.stderr), num_proc=2)
     seen = capsys.readouterr()

@@ -2,7 +2,8 @@
 
 Parameters are put into buckets in the order in which their gradients come, the last ones first. A bucket is one flat
 tensor, reduced as one when all of its gradients are there; `.grad` of its parameters are views into it. The first
-bucket is small, so that the first bytes travel early. Large gradients have buckets of their own.
+bucket is small, so that the first bytes travel early. Large gradients stay where they are and travel alone: to copy
+one that no cache holds costs more than the library's own way with it (bench/torch_step.py).
 """
 
 from __future__ import annotations
@@ -52,49 +53,16 @@ class Bucket(Parcel):
         for slot in self.slots:
             if not slot.sent:
                 slot.view.zero_()  # Frozen.
-        self.send_flat(gradients, self.flat, self.flat)
-
-    def send_flat(self, gradients: Gradients, source: torch.Tensor, target: torch.Tensor) -> None:
-        compression = gradients.settings.compression
-        context = None
-        if compression is not NoneCompressor:
-            source, context = compression.compress(source)
-            target = source
-        if self.native is None or self.native.dtype != dtype_number(source, "allreduce"):
-            self.native = gradients.make_native(f"{self.slots[0].name}.bucket", source)
-        self.native.point_to(source.data_ptr(), target.data_ptr())
-        gradients.hand_in([self.native], [(self, source, context)], together=False)
+        tensor, context = gradients.settings.compression.compress(self.flat)
+        if self.native is None or self.native.dtype != dtype_number(tensor, "allreduce"):
+            self.native = gradients.make_native(f"{self.slots[0].name}.bucket", tensor)
+        address = tensor.data_ptr()
+        self.native.point_to(address, address)
+        gradients.hand_in([self.native], [(self, tensor, context)], together=False)
 
     def finish(self, compression: Any, tensor: torch.Tensor, context: Any) -> None:
         if compression is not NoneCompressor:
             self.flat.copy_(compression.decompress(tensor, context))
-
-
-class LargeBucket(Bucket):
-    """One gradient that no cache holds. Copying it in would cost a way through memory: it is read where it is, and only
-    the result comes here. So this memory need not be such that others can read it."""
-
-    def _allocate(self, runtime: _horo.Runtime) -> torch.Tensor:
-        (slot,) = self.slots
-        flat = torch.zeros(slot.param.numel(), dtype=slot.param.dtype)
-        slot.view = flat.as_strided(slot.param.shape, _strides(slot.param))
-        return flat
-
-    def take(self, slot: Slot, gradient: torch.Tensor) -> None:
-        """Later passes may add to it where it is."""
-
-    def send(self, gradients: Gradients) -> None:
-        (slot,) = self.slots
-        gradient = slot.param.grad
-        if gradient is slot.view:
-            self.send_flat(gradients, self.flat, self.flat)
-            return
-        slot.param.grad = slot.view
-        if gradient.stride() == slot.view.stride():
-            self.send_flat(gradients, gradient.as_strided(self.flat.shape, (1,)), self.flat)
-        else:
-            slot.view.copy_(gradient)
-            self.send_flat(gradients, self.flat, self.flat)
 
 
 def _strides(param: torch.Tensor) -> tuple[int, ...]:
@@ -131,11 +99,8 @@ class BucketedGradients(Gradients):
         limit = _FIRST_BYTES
         for slot in reversed(slots):
             param = slot.param
-            if not param.requires_grad or param.device.type != "cpu":
-                continue  # Travels alone, should it get a gradient.
-            if param.nbytes >= _LARGE_BYTES:
-                LargeBucket([slot], self._runtime)
-                continue
+            if not param.requires_grad or not param.is_cpu or param.nbytes >= _LARGE_BYTES:
+                continue  # Travels alone.
             waiting.setdefault(param.dtype, []).append(slot)
             sizes[param.dtype] = sizes.get(param.dtype, 0) + param.nbytes
             if sizes[param.dtype] >= limit:

@@ -40,11 +40,16 @@ class _Distributed:
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Schedulers and others put functions in the place of methods: each object has its own.
-        mine = name in _OWN or hasattr(_Distributed, name)
-        object.__setattr__(self, name, value) if mine else setattr(self._original, name, value)
+        if name in _OWN or hasattr(_Distributed, name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._original, name, value)
 
     def __delattr__(self, name: str) -> None:
-        object.__delattr__(self, name) if name in self.__dict__ else delattr(self._original, name)
+        if name in self.__dict__:
+            object.__delattr__(self, name)
+        else:
+            delattr(self._original, name)
 
     def __repr__(self) -> str:
         return repr(self._original)
@@ -125,6 +130,8 @@ class _Distributed:
                 loss = closure()
             if self._synchronizes:
                 gradients.synchronize()
+            if loss is None:
+                return None
             mean = torch.as_tensor(loss, dtype=None if isinstance(loss, torch.Tensor) else torch.float64)
             return allreduce(mean.detach(), name=gradients.loss_name(), process_set=gradients.settings.process_set)
 

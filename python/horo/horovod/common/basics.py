@@ -1,0 +1,3 @@
+from horo.legacy.basics import HorovodBasics
+
+__all__ = ["HorovodBasics"]

@@ -1,0 +1,3 @@
+from horo.elastic import ObjectState, State, run_fn
+
+__all__ = ["ObjectState", "State", "run_fn"]

@@ -1,0 +1,31 @@
+from horo.legacy.util import (
+    ccl_built,
+    check_extension,
+    cuda_built,
+    ddl_built,
+    env,
+    extension_available,
+    gloo_built,
+    gpu_available,
+    mpi_built,
+    nccl_built,
+    num_rank_is_power_2,
+    rocm_built,
+    split_list,
+)
+
+__all__ = [
+    "ccl_built",
+    "check_extension",
+    "cuda_built",
+    "ddl_built",
+    "env",
+    "extension_available",
+    "gloo_built",
+    "gpu_available",
+    "mpi_built",
+    "nccl_built",
+    "num_rank_is_power_2",
+    "rocm_built",
+    "split_list",
+]

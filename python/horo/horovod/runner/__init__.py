@@ -1,0 +1,5 @@
+"""Starting jobs."""
+
+from horo.launch import run
+
+__all__ = ["run"]

@@ -1,0 +1,3 @@
+from horo.legacy.timeout import Timeout, TimeoutException
+
+__all__ = ["Timeout", "TimeoutException"]

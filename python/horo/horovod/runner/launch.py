@@ -1,0 +1,8 @@
+"""The command line of the launcher: `python -m horovod.runner.launch -np 2 python train.py`."""
+
+from horo.launch import run_commandline
+
+__all__ = ["run_commandline"]
+
+if __name__ == "__main__":
+    run_commandline()

@@ -1,0 +1,1 @@
+from horo.torch.compression import *  # noqa: F403

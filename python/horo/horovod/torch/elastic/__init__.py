@@ -1,0 +1,3 @@
+from horo.torch.elastic import ElasticSampler, TorchState, run
+
+__all__ = ["ElasticSampler", "TorchState", "run"]

@@ -1,0 +1,3 @@
+from horo.torch.elastic.sampler import ElasticSampler
+
+__all__ = ["ElasticSampler"]

@@ -1,0 +1,1 @@
+from horo.torch.functions import *  # noqa: F403

@@ -1,0 +1,1 @@
+from horo.torch.mpi_ops import *  # noqa: F403

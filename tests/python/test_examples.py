@@ -1,0 +1,66 @@
+"""Every example for Python runs, its loss falls, and all ranks end with equal parameters (which each checks itself)."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs import launcher
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
+LIMIT_SECONDS = 120
+OUTCOME = re.compile(r"(\d) ranks: loss ([0-9.]+) -> ([0-9.]+)(?:, accuracy ([0-9.]+))?, all equal")
+
+
+def run(name: str, ranks: int, *words: str) -> str:
+    command = [launcher(), "run", "-np", str(ranks), sys.executable, str(FOLDER / name), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_numpy_alone_trains() -> None:
+    assert "2 ranks: the weights are off by" in run("train.py", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "words", "accuracy"),
+    [
+        ("torch_digits.py", 2, ["--epochs", "3"], 0.9),
+        ("torch_accumulation.py", 2, ["--epochs", "4"], 0.9),
+        ("torch_mixed_precision.py", 2, ["--epochs", "3"], 0.9),
+        ("torch_adasum.py", 2, ["--epochs", "3"], 0.9),
+        ("torch_process_sets.py", 4, ["--epochs", "3"], 0.9),
+        ("torch_elastic.py", 2, ["--epochs", "3"], 0.9),
+        ("torch_vae.py", 2, ["--distributed_backend", "horo"], None),
+        ("torch_vae.py", 2, ["--distributed_backend", "torch"], None),
+    ],
+)
+def test_an_example_learns(name: str, ranks: int, words: list[str], accuracy: float | None) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    out = run(name, ranks, *words)
+    found = OUTCOME.search(out)
+    assert found is not None, out
+    assert int(found[1]) == ranks
+    assert float(found[3]) < float(found[2]) * 0.9, out
+    assert accuracy is None or float(found[4]) >= accuracy, out
+
+
+def test_a_script_for_horovod_learns() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    out = run("torch_horovod_script.py", 2, "--epochs", "4")
+    losses = [float(loss) for loss in re.findall(r"epoch \d: loss ([0-9.]+)", out)]
+    assert len(losses) == 4, out
+    assert losses[-1] < losses[0] / 2, losses
+    assert "2 ranks" in out
+
+
+def test_no_example_is_left_out() -> None:
+    tested = Path(__file__).read_text()
+    examples = {path.name for path in FOLDER.glob("*.py")} - {"digits.py"}  # What the others share.
+    assert [name for name in sorted(examples) if f'"{name}"' not in tested] == []
