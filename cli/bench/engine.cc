@@ -41,6 +41,7 @@ Result<std::vector<json>> run_ranks(const BenchOptions& options, const std::stri
                        text(options.idle_seconds),
                        "--seed",
                        text(options.seed)};
+  process.environment = {{"OMP_NUM_THREADS", "1"}};  // They compute nothing; and the launcher need not say so.
   if (options.transport != "auto") process.environment["HORO_TRANSPORT"] = options.transport;
   process.death_signal = 15;
   HORO_ASSIGN(auto ranks, cli::Process::start(process));

@@ -18,7 +18,10 @@ constexpr const char* kPythonRank = "import horo; horo.init(); horo.barrier(); h
 /// Seconds from the start of a command to its end.
 Result<double> time_of(const std::vector<std::string>& words, bool quiet = false) {
   const Time begin = Clock::now();
-  HORO_ASSIGN(auto process, cli::Process::start({.arguments = words, .quiet = quiet, .death_signal = 15}));
+  // The launcher would choose a number of threads for each rank, and say so.
+  HORO_ASSIGN(auto process,
+              cli::Process::start(
+                  {.arguments = words, .environment = {{"OMP_NUM_THREADS", "1"}}, .quiet = quiet, .death_signal = 15}));
   const auto code = process->wait(Deadline::after_seconds(kLongest));
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   if (code == 0) return seconds;

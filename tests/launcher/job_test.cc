@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "tests/launcher/launched.h"
+#include "tests/workload.h"
 
 #include "horo/base/build.h"
 #include "horo/base/text.h"

@@ -9,7 +9,7 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError(
         "horo.torch needs PyTorch, which is not installed here: pip install torch (on machines without a GPU a build "
-        "for CPUs is much smaller; pytorch.org tells where it is)",
+        "for CPUs is much smaller; its installation page tells where it is)",
         name="torch",
     ) from None
 
