@@ -64,7 +64,7 @@ def run_ctest(build: Path, jobs: int, pattern: str | None, python: str | None) -
     # "xml:FOLDER/" lets every GoogleTest program write FOLDER/PROGRAM.xml.
     environment = os.environ | {"GTEST_OUTPUT": f"xml:{cases}/", "GTEST_BRIEF": "1"}
     if python is not None:
-        environment["HORO_TEST_PYTHON"] = python
+        environment["TEST_PYTHON"] = python
     command = ["ctest", "--output-on-failure", "--output-junit", str(junit), "--parallel", str(jobs)]
     command += ["--tests-regex", pattern] if pattern else []
     code = subprocess.run(steady_addresses(build) + command, cwd=build, env=environment, check=False).returncode

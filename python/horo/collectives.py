@@ -95,6 +95,8 @@ class Collectives:
     ) -> Any:
         number = process_set.number()
         family = f"grouped_{kind}" if grouped else kind
+        if not given:
+            raise ValueError(f"{family} of no tensors")
         base = world.name(family, name, number)
         if grouped:
             tensors = [
@@ -120,8 +122,8 @@ class Collectives:
 
     def _reader(self, given: Sequence[Given], grouped: bool) -> Callable[[_horo.Handle], Any]:
         adapter = self._adapter
-        first = given[0] if given else None
-        if not grouped and first is not None and first.result is not None and first.finish is None:
+        first = given[0]
+        if not grouped and first.result is not None and first.finish is None:
             return lambda _: first.result  # The usual case, and small operations feel every line.
 
         def result(native: _horo.Handle, index: int, one: Given) -> Any:

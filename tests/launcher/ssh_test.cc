@@ -131,8 +131,8 @@ TEST_F(SshRun, InputAndResultsTravelToOtherHosts) {
 
 // What a user of horo.run() has is ssh and its configuration; here a program of that name chooses the test's.
 TEST_F(SshRun, APythonFunctionRunsOnEveryHost) {
-  const auto python = Environment::of_process().find("HORO_TEST_PYTHON");
-  if (!python) GTEST_SKIP() << "HORO_TEST_PYTHON names no Python that has the package (tools/test.py does)";
+  const auto python = Environment::of_process().find("TEST_PYTHON");
+  if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
   MAKE_HOSTS(2);
   const TemporaryFolder programs;
   programs.write("ssh", text("#!/bin/sh\nPATH=${PATH#*:} exec ", hosts_->ssh_command(), " \"$@\"\n"), 0755);
