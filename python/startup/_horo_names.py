@@ -1,7 +1,7 @@
 """Finds Horovod's names in the package horo: `import horovod` where there is no Horovod.
 
 Every Python of the environment runs this at its start, by horo_names.pth: it imports nothing that is not loaded by
-then, and costs a tenth of a millisecond. The finder stands behind all others, so that an installed Horovod wins;
+then, and costs a fraction of a millisecond. The finder stands behind all others, so that an installed Horovod wins;
 HORO_SHADOW_HOROVOD=1 puts it in front.
 """
 
