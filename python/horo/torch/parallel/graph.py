@@ -61,8 +61,8 @@ class Mark:
 
 
 def watch(outputs: Iterable[torch.Tensor], begin: Callable[[bool], None]) -> list[weakref.ref[Mark]]:
-    """Calls `begin` when a backward pass comes to one of the outputs, which stay what they are; with True when it is the
-    first one that does.
+    """Calls `begin` when a backward pass comes to one of the outputs, which stay what they are; with True when it is
+    the first one that does.
 
     A node of its own behind the outputs would do the same, but it needs a copy of each of them, and does not see into
     objects that torch cannot take apart.

@@ -1,8 +1,8 @@
 """Communication hooks: what happens to a bucket of gradients instead of the average over all ranks.
 
-    model.register_comm_hook(None, hvd.hooks.fp16)
-    model.register_comm_hook(hvd.hooks.PowerSGDState(matrix_approximation_rank=2), hvd.hooks.powersgd)
-    model.register_comm_hook(state, my_hook)   # my_hook(state, bucket) -> torch.futures.Future[torch.Tensor]
+model.register_comm_hook(None, hvd.hooks.fp16)
+model.register_comm_hook(hvd.hooks.PowerSGDState(matrix_approximation_rank=2), hvd.hooks.powersgd)
+model.register_comm_hook(state, my_hook)   # my_hook(state, bucket) -> torch.futures.Future[torch.Tensor]
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class BuiltinHook:
 
 
 class PowerSGDState:
-    """How hvd.hooks.powersgd makes gradients short (Vogels, Karimireddy and Jaggi 2019): a matrix of n rows and m columns
-    travels as two of `matrix_approximation_rank` columns. The names are those of torch's PowerSGDState."""
+    """How hvd.hooks.powersgd makes gradients short (Vogels, Karimireddy and Jaggi 2019): a matrix of n rows and m
+    columns travels as two of `matrix_approximation_rank` columns. The names are those of torch's PowerSGDState."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class PowerSGDState:
             raise ValueError(f"matrix_approximation_rank is at least 1, not {matrix_approximation_rank}")
         if (use_error_feedback or warm_start) and start_powerSGD_iter <= 1:
             raise ValueError(
-                f"start_powerSGD_iter is {start_powerSGD_iter}; with use_error_feedback or warm_start it is at least 2, "
-                "because the buckets are made anew after the first iteration"
+                f"start_powerSGD_iter is {start_powerSGD_iter}; with use_error_feedback or warm_start it is at least "
+                "2, because the buckets are made anew after the first iteration"
             )
         self.matrix_approximation_rank = matrix_approximation_rank
         self.start_powerSGD_iter = start_powerSGD_iter

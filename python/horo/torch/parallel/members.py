@@ -152,8 +152,7 @@ class Members:
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> None:
         """The tensors of member `root`, in place, on all members."""
         small: dict[torch.dtype, list[torch.Tensor]] = {}
-        for tensor in tensors:
-            tensor = tensor.detach()
+        for tensor in [one.detach() for one in tensors]:
             if tensor.numel() == 0:
                 continue
             if tensor.nbytes >= _LARGE_BYTES and tensor.is_contiguous():
@@ -170,6 +169,4 @@ class Members:
 
     def _broadcast_bytes(self, tensor: torch.Tensor, root: int) -> None:
         address = tensor.data_ptr()
-        finish(
-            self.group.submit(_BROADCAST, address, address, tensor, dtype=_BYTE, count=tensor.nbytes, root=root)
-        )
+        finish(self.group.submit(_BROADCAST, address, address, tensor, dtype=_BYTE, count=tensor.nbytes, root=root))

@@ -282,8 +282,8 @@ class Reduction:
             gradient = param.grad = gradient.to_dense()
         if not gradient.is_cpu or gradient.shape != self.view(number).shape:
             raise ValueError(
-                f"the gradient of parameter '{name}' is {tuple(gradient.shape)} on {gradient.device}, but the parameter "
-                f"was {tuple(self.view(number).shape)} on the CPU when it was wrapped"
+                f"the gradient of parameter '{name}' is {tuple(gradient.shape)} on {gradient.device}, but the "
+                f"parameter was {tuple(self.view(number).shape)} on the CPU when it was wrapped"
             )
         view = self.view(number)
         view.copy_(gradient.detach())
@@ -336,6 +336,10 @@ class Reduction:
     def set_static_graph(self) -> None:
         self._static = True
         self.native.set_static_graph()
+
+    def _install_post_backward_futures(self, futures: list[torch.futures.Future]) -> None:
+        """torch's name: a hook for buffers has them waited for at the end of the backward pass."""
+        self.awaited.extend(futures)
 
     @property
     def finished(self) -> bool:

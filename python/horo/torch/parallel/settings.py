@@ -11,6 +11,7 @@ import torch
 _MEBIBYTE = 1 << 20
 _DEFAULT_BUCKET_MB = 25
 _FIRST_BUCKET_BYTES = 1 << 20
+BROADCAST_BYTES = 250 << 20  # What torch puts together at most; here buffers and parameters are sent as they are.
 
 
 class Caps(NamedTuple):
@@ -122,14 +123,23 @@ def group_of(process_group: Any, device_mesh: Any) -> Any:
 def refuse_delayed(delay_all_reduce_named_params: Any, param_to_hook_all_reduce: Any) -> None:
     if delay_all_reduce_named_params is not None or param_to_hook_all_reduce is not None:
         raise ValueError(
-            "delay_all_reduce_named_params and param_to_hook_all_reduce are not supported: horo reduces every bucket as "
-            "soon as its gradients are there; leave them out"
+            "delay_all_reduce_named_params and param_to_hook_all_reduce are not supported: horo reduces every bucket "
+            "as soon as its gradients are there; leave them out"
         )
 
 
 def refuse_optimizers_in_backward(parameters: Sequence[torch.Tensor]) -> None:
     if any(hasattr(one, "_in_backward_optimizers") for one in parameters):
         raise ValueError(
-            "an optimizer that steps in the backward pass (_apply_optimizer_in_backward) would use gradients before they "
-            "are averages; step after backward() instead"
+            "an optimizer that steps in the backward pass (_apply_optimizer_in_backward) would use gradients before "
+            "they are averages; step after backward() instead"
         )
+
+
+def refuse_torch_sync_batch_norm(module: torch.nn.Module) -> None:
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.nn.SyncBatchNorm):
+            raise ValueError(
+                f"'{name}' is torch's SyncBatchNorm, which works on GPUs only; use "
+                "horo.torch.SyncBatchNorm.convert_sync_batchnorm(module) before wrapping it"
+            )

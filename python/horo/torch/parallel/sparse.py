@@ -36,5 +36,6 @@ def average(param: torch.Tensor, members: Members, divisor: float) -> None:
         indices, values = mine.indices().t(), mine.values()
     where = members.gather(indices, rows).t()
     what = members.gather(values, rows)
-    total = torch.sparse_coo_tensor(where, what / (divisor or members.size), param.shape).coalesce()
+    mean = what / (divisor or members.size)
+    total = torch.sparse_coo_tensor(where, mean, param.shape, check_invariants=False).coalesce()
     param.grad = total if any(one[2] for one in having) else total.to_dense()
