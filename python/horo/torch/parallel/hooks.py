@@ -145,9 +145,11 @@ def check(hook: Any) -> None:
     if "bucket" not in signature.parameters:
         raise ValueError("Communication hook: it takes (state, bucket), but no parameter of it is called bucket.")
     given = signature.parameters["bucket"].annotation
-    if given not in (inspect.Parameter.empty, dist.GradBucket, GradBucket):
+    if given not in (inspect.Parameter.empty, dist.GradBucket, GradBucket, Any, object):
         raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
-    if signature.return_annotation not in (inspect.Signature.empty, torch.futures.Future[torch.Tensor]):
+    returned = signature.return_annotation
+    future = torch.futures.Future
+    if returned not in (inspect.Signature.empty, future[torch.Tensor], future, Any):
         raise ValueError("Communication hook: return annotation should be torch.futures.Future[torch.Tensor].")
     module = getattr(hook, "__module__", "") or ""
     if module.startswith("torch.distributed.algorithms.ddp_comm_hooks") and not dist.is_initialized():
@@ -199,7 +201,7 @@ class PythonHook:
         """A failure is kept until the end: other ranks are to hear of it, and may be waiting for this bucket."""
         try:
             future = self.hook(self.state, bucket)
-            if not isinstance(future, torch.futures.Future):
+            if not isinstance(future, torch._C.Future):  # What then() gives is not one of torch.futures.
                 raise TypeError(f"it returned {type(future).__name__}, not a torch.futures.Future")
         except Exception as error:
             self._note(error, first)

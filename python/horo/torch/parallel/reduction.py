@@ -280,14 +280,16 @@ class Reduction:
             return
         if gradient.is_sparse:
             gradient = param.grad = gradient.to_dense()
-        if not gradient.is_cpu or gradient.shape != self.view(number).shape:
-            raise ValueError(
-                f"the gradient of parameter '{name}' is {tuple(gradient.shape)} on {gradient.device}, but the "
-                f"parameter was {tuple(self.view(number).shape)} on the CPU when it was wrapped"
-            )
         view = self.view(number)
+        same_kind = gradient.dtype == view.dtype or self.precision is not None
+        if not (same_kind and gradient.is_cpu and gradient.shape == view.shape):
+            raise ValueError(
+                f"the gradient of parameter '{name}' is {gradient.dtype} {tuple(gradient.shape)} on "
+                f"{gradient.device}, but the parameter was {view.dtype} {tuple(view.shape)} on the CPU when the "
+                "module was wrapped; wrap it anew"
+            )
         view.copy_(gradient.detach())
-        if self.options.views and view.dtype == gradient.dtype:
+        if self.options.views:
             param.grad = view
         else:
             self._odd.append(number)
