@@ -137,6 +137,10 @@ horo_status* horo_reducer_ready(horo_reducer* reducer, size_t parameter, const v
  */
 horo_status* horo_reducer_ready_all(horo_reducer* reducer, unsigned* events);
 
+/* The backward pass has ended: in the first iteration of a static graph all gradients are taken now. Part of
+ * horo_reducer_finish(); a call of its own where buckets are the caller's. */
+horo_status* horo_reducer_end_backward(horo_reducer* reducer, unsigned* events);
+
 /* Buckets that the caller reduces: sparse ones, and all with the hook HORO_HOOK_CALLER. They come in order and one at a
  * time: none follows, and no bucket behind it is handed in, before horo_reducer_launched(). *bucket is -1 where none
  * waits. What the caller does in between may use the group, in the same order on all ranks, and need not wait. */
@@ -150,7 +154,7 @@ horo_status* horo_reducer_deliver(horo_reducer* reducer, size_t bucket, const vo
 int horo_reducer_all_launched(const horo_reducer* reducer);
 
 /* The caller cannot go on with this iteration (a hook of its own failed): it ends with these words on all ranks, in
- * horo_reducer_finish(), which is to be called next. */
+ * horo_reducer_finish(), which is to be called next. The same holds after horo_reducer_ready() failed in an iteration. */
 horo_status* horo_reducer_fail(horo_reducer* reducer, const char* why);
 
 /* What horo_reducer_finish() made of a parameter. */

@@ -69,6 +69,11 @@ class Reducer {
     check(horo_reducer_ready_all(get(), &events));
     return events;
   }
+  unsigned end_backward() {
+    unsigned events = 0;
+    check(horo_reducer_end_backward(get(), &events));
+    return events;
+  }
   std::optional<size_t> take() {
     int64_t bucket = -1;
     check(horo_reducer_take(get(), &bucket));

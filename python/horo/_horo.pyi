@@ -128,8 +128,9 @@ class Reducer:
     def fail(self, why: str) -> None:
         """This iteration ends with an error on all ranks; finish() raises it."""
     def finish(self) -> list[int]:
-        """Waits without the interpreter's lock, and for Ctrl-C; copies the results to where .grad of the parameters that a
-        hook saw is now, else to the addresses given. One outcome for each parameter: OUTCOMES. Raises on all ranks when one rank misses a parameter."""
+        """Waits without the interpreter's lock, and for Ctrl-C; copies the results to where .grad of the parameters is
+        now that a hook saw, else to the addresses given. One outcome for each parameter: OUTCOMES. Raises on all ranks
+        when one rank misses a parameter. Calls on_bucket first where a static graph's first iteration needs it."""
 
     # Settings, the same on all ranks, between two iterations.
     def set_hook(
