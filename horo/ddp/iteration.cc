@@ -82,8 +82,12 @@ Indices Iteration::ready_all() {
 
 Indices Iteration::end_of_backward() {
   Indices now;
-  if (phase_ != Phase::kExpecting || !delayed()) return now;
+  if (phase_ != Phase::kExpecting) return now;
   arrived_ = true;
+  if (!delayed()) {
+    complete_unused(now);  // Where nothing else was ready: this rank has used no parameter at all.
+    return now;
+  }
   for (size_t parameter = 0; parameter < count_; ++parameter) {
     if (!complete_[parameter]) complete(parameter, now);
   }

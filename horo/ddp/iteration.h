@@ -57,6 +57,7 @@ class Iteration {
   Indices ready_all();
   /// In the first iteration of a static graph nothing is complete before the end of the backward pass.
   bool delayed() const { return rules_.static_graph && !learned_; }
+  /// What is complete because no more gradients come.
   Indices end_of_backward();
 
   /// The next bucket to hand in: it is complete, and all before it were handed in. A bucket of the caller's stops the
