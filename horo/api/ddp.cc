@@ -102,6 +102,7 @@ unsigned bits_of(const Events& events) {
   unsigned bits = 0;
   if (events.take) bits |= HORO_READY_TAKE;
   if (events.all_launched) bits |= HORO_READY_ALL_LAUNCHED;
+  if (events.taken) bits |= HORO_READY_TAKEN;
   return bits;
 }
 

@@ -124,6 +124,7 @@ horo_status* horo_reducer_prepare_backward(horo_reducer* reducer, int synchroniz
 typedef enum horo_ready_event {
   HORO_READY_TAKE = 1,         /* a bucket waits for the caller: horo_reducer_take() */
   HORO_READY_ALL_LAUNCHED = 2, /* nothing is missing any more: horo_reducer_finish() can be called */
+  HORO_READY_TAKEN = 4,        /* horo_reducer_ready(): the gradient was copied to its bucket, or lies there */
   HORO_READY_EVENT_WIDTH = 0x7FFFFFFF
 } horo_ready_event;
 
@@ -154,7 +155,8 @@ horo_status* horo_reducer_deliver(horo_reducer* reducer, size_t bucket, const vo
 int horo_reducer_all_launched(const horo_reducer* reducer);
 
 /* The caller cannot go on with this iteration (a hook of its own failed): it ends with these words on all ranks, in
- * horo_reducer_finish(), which is to be called next. The same holds after horo_reducer_ready() failed in an iteration. */
+ * horo_reducer_finish(), which is to be called next. The same holds after horo_reducer_ready() failed in an iteration.
+ */
 horo_status* horo_reducer_fail(horo_reducer* reducer, const char* why);
 
 /* What horo_reducer_finish() made of a parameter. */
@@ -169,9 +171,9 @@ typedef enum horo_outcome {
 
 /* Waits for all buckets and copies the results out, bucket by bucket. Fails on all ranks when a parameter is missing on
  * one. `timeout` in seconds, negative: for ever. HORO_TIMEOUT and HORO_INTERRUPTED (a signal handler ran on this
- * thread) leave everything as it is: call it again. Any other end ends the iteration. `outputs`: one address for each
- * parameter where its gradient is now, NULL for those that have none. NULL: where they were given to
- * horo_reducer_ready(). Not looked at with views. `outcomes`: NULL, or one for each parameter. */
+ * thread) leave everything as it is: call it again. Any other end, which has another code, ends the iteration.
+ * `outputs`: one address for each parameter where its gradient is now, NULL for those that have none. NULL: where they
+ * were given to horo_reducer_ready(). Not looked at with views. `outcomes`: NULL, or one for each parameter. */
 horo_status* horo_reducer_finish(horo_reducer* reducer, double timeout, void* const* outputs, horo_outcome* outcomes);
 
 /* ---- Settings: the same on all ranks, between two iterations --------------------------------------------------------

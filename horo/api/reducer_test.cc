@@ -276,7 +276,7 @@ TEST_P(ApiReducer, ARankWithoutDataHelpsTheOthersAndTheDivisorIsTheCallers) {
       reducer.prepare_forward();
       reducer.prepare_backward();
       if (engine.rank() == 0) {
-        EXPECT_EQ(reducer.ready_all(), HORO_READY_ALL_LAUNCHED);
+        EXPECT_EQ(reducer.ready_all(), unsigned{HORO_READY_ALL_LAUNCHED});
         for (horo_outcome outcome : reducer.finish()) EXPECT_EQ(outcome, HORO_WITHOUT_PLACE);
         continue;
       }

@@ -213,7 +213,9 @@ Status Reducer::end_failed(const Status& why) {
   failure_.reset();
   failed_here_ = false;
   ++statistics_.failures;
-  return why;
+  // Those two codes say that the iteration goes on.
+  const bool misleads = why.code() == Code::kTimeout || why.code() == Code::kInterrupted;
+  return misleads ? Status(Code::kStopped, why.message()) : why;
 }
 
 }  // namespace horo::ddp

@@ -165,7 +165,9 @@ Result<Events> Reducer::ready(size_t parameter, const std::byte* gradient) {
   if (iteration_.phase() != Iteration::Phase::kExpecting) return Events();
   gradients_[parameter] = gradient;
   pack(result.complete);
-  return launch();
+  Events events = launch();
+  events.taken = !result.complete.empty() && result.complete.back() == parameter;
+  return events;
 }
 
 Status Reducer::wrong(size_t parameter, Iteration::Wrong wrong) {
@@ -231,7 +233,7 @@ Events Reducer::launch() {
   }
   const bool all = iteration_.all_launched();
   if (all && map_ticket_ == 0 && iteration_.needs_map()) hand_in_map();
-  return {iteration_.out().has_value() && !taken_, all && !before};
+  return {.take = iteration_.out().has_value() && !taken_, .all_launched = all && !before};
 }
 
 void Reducer::hand_in(size_t bucket) {

@@ -35,6 +35,7 @@ enum class Outcome : uint8_t { kReduced = 0, kUntouched = 1, kWithoutPlace = 2, 
 struct Events {
   bool take = false;          ///< A bucket waits for the caller.
   bool all_launched = false;  ///< By this call.
+  bool taken = false;         ///< The gradient lies in its bucket now.
 };
 
 /// Thread-safe; api/ddp.h has the order of the calls.

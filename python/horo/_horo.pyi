@@ -21,6 +21,41 @@ class Batch:
     def done(self) -> bool: ...
     def wait(self, seconds: float) -> bool: ...
 
+class TensorReader:
+    def __init__(self, tensor_class: type, strided: object, dtypes: dict[Any, int], exchange: bool) -> None: ...
+    @property
+    def exchanges(self) -> bool: ...
+    def read(self, tensor: Any) -> tuple[int, int, tuple[int, ...], tuple[int, ...], int, bool] | None: ...
+
+class Parcel:
+    missing: int
+    def __init__(self, size: int) -> None: ...
+
+class Slot:
+    left: int
+    sent: bool
+    filled: bool
+    parcel: Any
+    native: Reduction | None
+    view: Any
+    def __init__(self, param: Any, arrivals: Arrivals, gradients: Callable[[], Any], passes: int) -> None: ...
+    @property
+    def param(self) -> Any: ...
+    def __call__(self, param: Any) -> None: ...
+
+class Arrivals:
+    runtime: Runtime | None
+    synchronized: bool
+    sent: int
+    watched: int
+    def __init__(self, world: object, reader: TensorReader, current_pass: Callable[[], int], enough: int) -> None: ...
+    @property
+    def pending(self) -> int: ...
+    def add(self, slot: Slot, bytes: int) -> bool: ...
+    def take_pending(self) -> list[Any]: ...
+    def reset(self, slots: dict[Any, Any], passes: int) -> None: ...
+    def hand_in(self, slots: list[Any], process_set: int, together: bool) -> Batch | None: ...
+
 class Handle:
     def done(self) -> bool: ...
     def wait(self, seconds: float) -> bool: ...
@@ -153,6 +188,7 @@ class Reducer:
     def __init__(
         self,
         group: Group,
+        reader: TensorReader,
         parameters: Sequence[tuple[str, int, Sequence[int], Sequence[int] | None, int, bool]],
         *,
         first_limits: Sequence[int],
@@ -205,8 +241,10 @@ class Reducer:
         """This iteration ends with an error on all ranks; finish() raises it."""
     def finish(self) -> list[int]:
         """Waits without the interpreter's lock, and for Ctrl-C; copies the results to where .grad of the parameters is
-        now that a hook saw, else to the addresses given. One outcome for each parameter: OUTCOMES. Raises on all ranks
-        when one rank misses a parameter. Calls on_bucket first where a static graph's first iteration needs it."""
+        now that a hook saw, else to the addresses given. One outcome for each parameter: OUTCOMES. "without_place": no
+        gradient, or one that lies otherwise (odd): make it of the slot. With views .grad of the parameters
+        that a hook saw is the view now; of unused ones that is left to the caller. Raises on all ranks when one rank
+        misses a parameter. Calls on_bucket first where the first iteration of a static graph needs it."""
 
     # Settings, the same on all ranks, between two iterations.
     def set_hook(
