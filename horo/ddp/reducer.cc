@@ -255,6 +255,11 @@ bool Reducer::all_launched() const {
   return iteration_.all_launched();
 }
 
+bool Reducer::under_way() const {
+  std::lock_guard lock(mutex_);
+  return iteration_.under_way();
+}
+
 // What the caller does with its bucket may use the group, and what is still queued in the pipeline must not come after
 // it on some ranks and before it on others.
 Result<std::optional<size_t>> Reducer::take() {

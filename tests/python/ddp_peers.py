@@ -104,26 +104,6 @@ def uneven(model: Any, step: int) -> None:
             loss_of(model(inputs, numbers, (True, True)), targets).backward()
 
 
-def requiring(step: Step) -> Step:
-    """Reentrant checkpoints want an input that requires a gradient."""
-    global batch
-    plain = batch
-
-    def with_gradient(*arguments: Any) -> Any:
-        inputs, numbers, targets = plain(*arguments)
-        return inputs.requires_grad_(), numbers, targets
-
-    def call(model: Any, number: int) -> None:
-        global batch
-        batch = with_gradient
-        try:
-            step(model, number)
-        finally:
-            batch = plain
-
-    return call
-
-
 # A name, arguments of both, of Net, what a step does, and whether gradients are set to None between steps.
 FEATURES: list[tuple[str, dict[str, Any], dict[str, Any], Step, bool]] = [
     ("plain", {}, {}, both_sides, True),
@@ -145,7 +125,7 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, Any], Step, bool]] = [
     ("added up, views", {"gradient_as_bucket_view": True}, {}, accumulated, True),
     ("two forwards", {}, {}, two_forwards, True),
     ("checkpoints", {}, {"checkpointed": False}, both_sides, True),
-    ("reentrant checkpoints", {"static_graph": True}, {"checkpointed": True}, requiring(both_sides), True),
+    ("reentrant checkpoints", {"static_graph": True}, {"checkpointed": True}, both_sides, True),
     ("buffers", {}, {"normal": True}, both_sides, True),
     ("own buffers", {"forward_sync_buffers": False}, {"normal": True}, both_sides, True),
     ("sparse", {}, {"sparse": True}, both_sides, True),

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 def test_both_train_alike(count: int, tmp_path: Path) -> None:
     done = subprocess.run(
         [launcher(), "run", "-np", str(count), sys.executable, "-u", str(SCRIPT), str(tmp_path / "store")],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HORO_STALL_ABORT": "30"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HORO_STALL_WARNING": "10", "HORO_STALL_ABORT": "30"},
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,

@@ -103,7 +103,6 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         self.uneven: UnevenInputs | None = None
         self._comm_hooks: list[tuple[Any, Any]] = []
         self._ddp_sink_clone = True
-        self._has_rebuilt_buckets = False
         self._delay_all_reduce_all_params = self._use_python_reducer = False
         self.broadcast_bucket_size = settings.BROADCAST_BYTES
         self.use_side_stream_for_tensor_copies = False
@@ -133,7 +132,6 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         dtype = None if self._precision is None else self._precision.reduce_dtype
         self.reducer = Reduction(parameters, Members(self.process_group), options, dtype)
         self.reducer.precision = self._precision
-        self._has_rebuilt_buckets = False
         for hook, state in self._comm_hooks:
             self._apply_hook(state, hook)
         if self._sample_rate is not None:
@@ -170,8 +168,7 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
             changed = self.reducer.parameters.change()
             if changed is not None:
                 self.reducer.fail(f"{changed}; wrap it again on all ranks")
-            if self.reducer.prepare_forward():
-                self._has_rebuilt_buckets = True
+            self.reducer.prepare_forward()
         if self._syncs_buffers and self._buffers_come(_BufferCommHookLocation.PRE_FORWARD):
             self.sync_buffers(self._source)
         if grows:
@@ -230,6 +227,10 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
     def _find_common_rank(self, input_rank: int, rank_cond: bool) -> int:
         """The highest of the ranks given by those who have one."""
         return max(one[0] for one in self.reducer.members.exchange_numbers([input_rank if rank_cond else -1]))
+
+    @property
+    def _has_rebuilt_buckets(self) -> bool:
+        return self.reducer.rebuilt
 
     @property
     def _distributed_rank(self) -> int:

@@ -18,6 +18,7 @@ from horo.torch.parallel import graph, hooks, sparse
 from horo.torch.parallel.members import Members
 from horo.torch.parallel.parameters import Parameters, strides_of
 from horo.torch.parallel.precision import Precision
+from horo.torch.tensors import tensor_reader
 from horo.world import interruptibly
 
 _REDUCED = _horo.OUTCOMES["reduced"]
@@ -62,9 +63,8 @@ class Reduction:
         self.members = members
         self.options = options
         self.native: _horo.Reducer = interruptibly(
-            lambda: _horo.Reducer(members.group, parameters.descriptions(dtype), **options._asdict())
+            lambda: _horo.Reducer(members.group, tensor_reader(), parameters.descriptions(dtype), **options._asdict())
         )
-        self.rebuilt = False
         self.divisor = 0.0  # 0: the number of members.
         self.precision: Precision | None = None
         self.graph_is_static = True  # As far as seen: every iteration left the same parameters unused.
@@ -75,6 +75,7 @@ class Reduction:
         self._open = False  # A backward pass is to be reduced, or is being reduced.
         self._begun = False  # It has come to an output.
         self._queued = False  # Its end will be heard of.
+        self._ending = False  # It is the end.
         self._unused: set[int] = set()
         self._unused_known = False
         self._marks: list[weakref.ref[graph.Mark]] = []
@@ -125,14 +126,12 @@ class Reduction:
     def prepare_forward(self) -> bool:
         """True when the buckets were made anew."""
         self._queued = False
-        if self._open and self._begun and (self._find_unused or self._static):
-            # It came to an output here but to no parameter; other ranks wait for those.
-            self.native.ready_all()
-            self._finish()
+        if self._open and self._begun and self._find_unused and not self.native.under_way():
+            # It came to an output here but to no parameter, and other ranks wait for those.
+            self._finish_without_the_rest()
         self._open = False
         rebuilt = self.native.prepare_forward()
         if rebuilt:
-            self.rebuilt = True
             self._lay_out()
         return rebuilt
 
@@ -190,7 +189,7 @@ class Reduction:
     def _queue(self) -> None:
         # For the pass that is going on. Behind an output this is the outermost one; in a reentrant checkpoint it is
         # an inner one, by whose end everything has been handed in.
-        if not self._queued:
+        if not self._queued and not self._ending:
             self._queued = True
             graph.at_end_of_backward(self._end)
 
@@ -198,25 +197,34 @@ class Reduction:
         self._queued = False
         if not self._open:
             return
-        if not self.native.all_launched():
-            if not self.native.begun():
-                return  # torch.autograd.grad(), which is not for parameters.
-            if self._find_unused or self._static:
-                self.native.ready_all()
-            elif graph.any_left(self._marks):
-                return  # The rest may come with the backward pass of another output.
+        if self.native.all_launched():
+            self._finish()
+        elif not self.native.under_way():
+            return  # torch.autograd.grad(), which is not for parameters.
+        elif self._find_unused:
+            self._finish_without_the_rest()
+        elif self._static or not graph.any_left(self._marks):
+            self._finish()
+        # Otherwise the rest may come with the backward pass of another output.
+
+    def _finish_without_the_rest(self) -> None:
+        self._ending = True
+        self.native.ready_all()
         self._finish()
 
     def _finish(self) -> None:
         self._open = self._begun = False
+        self._ending = True
         hook = self._hook
-        if hook is not None:
-            hook.deliver(self.native, self.members)
         try:
+            if hook is not None:
+                self.native.end_backward()
+                hook.deliver(self.native, self.members)
             outcomes = self.native.finish()
         except Exception as error:
             raise error from (hook.problem if hook is not None else None)
         finally:
+            self._ending = False
             if self.precision is not None:
                 self.precision.leave()
         self._place(outcomes)
@@ -253,9 +261,8 @@ class Reduction:
         kept = [one.grad for one in self.parameters.tensors]
         self._arm([])
         self._open = True
-        self.native.ready_all()
         try:
-            self._finish()
+            self._finish_without_the_rest()
         finally:
             for one, gradient in zip(self.parameters.tensors, kept, strict=True):
                 one.grad = gradient
@@ -272,12 +279,6 @@ class Reduction:
         """A gradient that is not as its parameter was when it was wrapped, or not as it lies."""
         gradient = param.grad
         name = self.parameters.names[number]
-        if gradient is None:
-            self.native.ready(number, 0)
-            return
-        if self.parameters.sparse[number]:
-            self.native.ready(number, 0)  # Reduced at the end.
-            return
         if gradient.is_sparse:
             gradient = param.grad = gradient.to_dense()
         view = self.view(number)
@@ -342,6 +343,10 @@ class Reduction:
     def _install_post_backward_futures(self, futures: list[torch.futures.Future]) -> None:
         """torch's name: a hook for buffers has them waited for at the end of the backward pass."""
         self.awaited.extend(futures)
+
+    @property
+    def rebuilt(self) -> bool:
+        return self.native.statistics()["rebuilt"]
 
     @property
     def finished(self) -> bool:
