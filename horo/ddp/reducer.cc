@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "horo/base/text.h"
 #include "horo/kernel/reduce.h"
@@ -18,14 +19,16 @@ std::string limits_text(const std::vector<uint64_t>& limits) {
   return words.empty() ? "none" : words;
 }
 
-/// What all ranks must agree about, line by line; parameters first, so that their numbers are those of the lines.
+/// What all ranks must agree about, line by line.
 std::vector<std::string> lines_of(const ReducerOptions& options) {
-  std::vector<std::string> lines = describe(options.parameters);
+  std::vector<std::string> lines;
   const auto word = [](bool is) { return is ? "yes" : "no"; };
   lines.push_back(text("the options first limits ", limits_text(options.first_limits), "; rebuilt limits ",
                        limits_text(options.rebuilt_limits), "; find unused ", word(options.rules.find_unused),
                        "; static graph ", word(options.rules.static_graph), "; skip unused ",
                        word(options.rules.skip_unused), "; small bucket last ", word(options.small_last)));
+  std::vector<std::string> parameters = describe(options.parameters);
+  lines.insert(lines.end(), std::make_move_iterator(parameters.begin()), std::make_move_iterator(parameters.end()));
   return lines;
 }
 

@@ -55,7 +55,7 @@ def test_a_parameter_that_one_rank_does_not_use(hvd: ModuleType, hooked: bool) -
     everything = model.module.never(torch.ones(1, 2)).sum() + model.module.right(torch.ones(1, 8)).sum()
     output = model(torch.ones(2, 4)).sum()
     loss = output + everything if hvd.rank() > 0 else output
-    with pytest.raises(hvd.HorovodInternalError, match=r"never\.weight|right\.weight") as caught:
+    with pytest.raises(ValueError, match=r"never\.weight|right\.weight") as caught:
         loss.backward()
     assert "find_unused_parameters" in str(caught.value)
     works(hvd)
@@ -71,7 +71,7 @@ def test_a_second_backward_pass_without_a_forward_pass(hvd: ModuleType) -> None:
     model = hvd.DistributedDataParallel(plain())
     loss = model(torch.ones(2, 4)).sum()
     loss.backward(retain_graph=True)
-    with pytest.raises(ValueError, match=r"parameter '\d\.(weight|bias)'"):
+    with pytest.raises(ValueError, match=r"parameters? '\d\.(weight|bias)'"):
         loss.backward()
     works(hvd, model)
 
@@ -89,7 +89,7 @@ def test_a_backward_pass_that_was_not_finished(hvd: ModuleType) -> None:
     with pytest.raises(ZeroDivisionError):
         output.sum().backward()
     middle.remove()
-    with pytest.raises(hvd.HorovodInternalError, match=r"parameter '\d\.(weight|bias)'"):
+    with pytest.raises(ValueError, match=r"parameters? '\d\.(weight|bias)'"):
         model(torch.ones(2, 4))
     works(hvd, model)
 
@@ -99,19 +99,19 @@ def test_parameters_changed_after_wrapping(hvd: ModuleType) -> None:
     model = hvd.DistributedDataParallel(plain())
     if odd:
         model.module[2].weight = torch.nn.Parameter(torch.ones(8, 16))
-    with pytest.raises(hvd.HorovodInternalError, match=r"replaced or removed after|'2\.weight'"):
+    with pytest.raises(ValueError, match=r"replaced or removed after|'2\.weight'"):
         model(torch.ones(2, 4)).sum().backward()
     added = hvd.DistributedDataParallel(plain())
     added.module[0].register_parameter("extra", torch.nn.Parameter(torch.ones(1)))
-    with pytest.raises(hvd.HorovodInternalError, match="'extra' was added after"):
+    with pytest.raises(ValueError, match="'extra' was added after"):
         added(torch.ones(2, 4))
     frozen = hvd.DistributedDataParallel(plain())
     frozen.module[0].weight.requires_grad_(False)
-    with pytest.raises(hvd.HorovodInternalError, match=r"0\.weight"):
+    with pytest.raises(ValueError, match=r"0\.weight"):
         frozen(torch.ones(2, 4)).sum().backward()
     other = hvd.DistributedDataParallel(plain())
     other.module.double()
-    with pytest.raises((ValueError, hvd.HorovodInternalError), match=r"parameter '\d\.(weight|bias)'"):
+    with pytest.raises(ValueError, match=r"parameters? '\d\.(weight|bias)'"):
         other(torch.ones(2, 4, dtype=torch.float64)).sum().backward()
     works(hvd)
 

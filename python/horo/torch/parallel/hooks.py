@@ -219,10 +219,8 @@ class PythonHook:
     def deliver(self, native: Any, members: Any) -> None:
         """Waits for the futures and hands over what they bring. After a failure on any rank the iteration fails on all,
         and before that nobody waits for a future that the failed rank has no part in."""
-        complete = native.all_launched()
-        if not self._agreed(members, ok=complete and self.problem is None):
-            if self.problem is not None:
-                native.fail(self._words)
+        if not self._agreed(members, ok=native.all_launched() and self.problem is None):
+            self._give_up(native)
             return
         results = []
         for bucket, first, future in self._under_way:
@@ -231,11 +229,18 @@ class PythonHook:
             except Exception as error:
                 self._note(error, first)
         if not self._agreed(members, ok=self.problem is None):
-            if self.problem is not None:
-                native.fail(self._words)
+            self._give_up(native)
             return
         for bucket, result in results:
             _hand_over(native, bucket, result)
+
+    def _give_up(self, native: Any) -> None:
+        """The error to be raised is that of the rank where something is wrong."""
+        if self.problem is not None:
+            native.fail(self._words)
+            return
+        for bucket, _, _ in self._under_way:
+            native.deliver(bucket.index(), 0)
 
     def _agreed(self, members: Any, *, ok: bool) -> bool:
         return all(one[0] for one in members.exchange_numbers([int(ok)]))
