@@ -150,7 +150,7 @@ def compare(name: str, ours: list[torch.Tensor], theirs: list[torch.Tensor], exa
         if exact:
             assert torch.equal(one, other), f"{name}: tensor {number} is off by {(one - other).abs().max()}"
         else:
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6, msg=lambda words: f"{name}: {words}")
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, msg=lambda words: f"{name}: {words}")
 
 
 def run_features() -> int:

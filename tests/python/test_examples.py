@@ -37,7 +37,6 @@ def test_numpy_alone_trains() -> None:
         ("torch_elastic.py", 2, ["--epochs", "3"], 0.9),
         ("torch_ddp_digits.py", 2, ["--epochs", "3"], 0.9),
         ("torch_ddp_comm_hooks.py", 2, ["--epochs", "3", "--hook", "int8"], 0.9),
-        ("torch_ddp_comm_hooks.py", 2, ["--epochs", "3", "--hook", "powersgd"], 0.9),
         ("torch_ddp_uneven_inputs.py", 2, ["--epochs", "3"], 0.9),
         ("torch_vae.py", 2, ["--distributed_backend", "horo"], None),
         ("torch_vae.py", 2, ["--distributed_backend", "torch"], None),
