@@ -13,6 +13,7 @@
 #include "horo/group/engine.h"
 #include "horo/group/fork.h"
 #include "horo/net/key.h"
+#include "horo/rendezvous/tcp_store.h"
 
 struct horo_status {
   horo::Status value;
@@ -22,13 +23,18 @@ struct horo_status {
 struct horo_group {
   horo::group::Engine* engine = nullptr;
   std::shared_ptr<horo::group::Group> group;
-  std::string transport;
+  std::shared_ptr<horo::engine::Runtime> runtime;  ///< Whose engine it is; null where the user owns the engine.
 };
 
 struct horo_engine {
   std::unique_ptr<horo::rendezvous::Store> store;
   std::unique_ptr<horo::group::Engine> engine;
   horo_group world;
+};
+
+struct horo_store {
+  std::unique_ptr<horo::rendezvous::TcpStoreServer> server;
+  std::string address;
 };
 
 struct horo_request {

@@ -253,3 +253,16 @@ horo_status* horo_runtime_set_ranks(const horo_runtime* runtime, int set, int* r
     return {};
   });
 }
+
+horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t count, horo_group** group) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_group"));
+    if (ranks == nullptr || group == nullptr) {
+      return {Code::kInvalidArgument, "horo_runtime_group: the ranks or the place for the group are null"};
+    }
+    horo::group::Engine& engine = runtime->runtime->engine();
+    HORO_ASSIGN(auto made, engine.create_group(std::vector<int>(ranks, ranks + count)));
+    *group = new horo_group{&engine, std::move(made), runtime->runtime};
+    return {};
+  });
+}

@@ -29,5 +29,6 @@ NB_MODULE(_horo, module) {
   horo::python::bind_error(module);
   horo::python::bind_handle(module);
   horo::python::bind_runtime(module);
+  horo::python::bind_engine(module);
   module.def("build_info", &build_info, "What this build of horo was made with.");
 }
