@@ -35,6 +35,11 @@ def dtype_number(tensor: Any, kind: str) -> int:
     return number
 
 
+def tensor_reader(*, exchange: bool = True) -> _horo.TensorReader:
+    """Looks at tensors from compiled code; without `exchange` through attributes, as where torch has no better."""
+    return _horo.TensorReader(torch.Tensor, torch.strided, _DTYPES, exchange)
+
+
 def _is_lazy(tensor: torch.Tensor) -> bool:
     """Whether what lies in memory is not yet what the tensor says."""
     return tensor.is_conj() or tensor.is_neg()
