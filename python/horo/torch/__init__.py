@@ -82,6 +82,7 @@ from horo.torch.mpi_ops import (
     synchronize,
 )
 from horo.torch.optimizer import DistributedOptimizer
+from horo.torch.sharded import ShardedOptimizer
 from horo.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
@@ -95,6 +96,7 @@ __all__ = [
     "Min",
     "ProcessSet",
     "Product",
+    "ShardedOptimizer",
     "Sum",
     "SyncBatchNorm",
     "add_process_set",
