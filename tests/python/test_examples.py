@@ -34,6 +34,7 @@ def test_numpy_alone_trains() -> None:
         ("torch_mixed_precision.py", 2, ["--epochs", "3"], 0.9),
         ("torch_adasum.py", 2, ["--epochs", "3"], 0.9),
         ("torch_process_sets.py", 4, ["--epochs", "3"], 0.9),
+        ("torch_sharded_optimizer.py", 2, ["--epochs", "3"], 0.9),
         ("torch_elastic.py", 2, ["--epochs", "3"], 0.9),
         ("torch_ddp_digits.py", 2, ["--epochs", "3"], 0.9),
         ("torch_ddp_comm_hooks.py", 2, ["--epochs", "3", "--hook", "int8"], 0.9),

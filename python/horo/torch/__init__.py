@@ -84,6 +84,7 @@ from horo.torch.mpi_ops import (
     synchronize,
 )
 from horo.torch.optimizer import DistributedOptimizer
+from horo.torch.sharded import ShardedOptimizer
 from horo.torch.sync_batch_norm import SyncBatchNorm
 
 # Imported by who uses them.
@@ -114,6 +115,7 @@ __all__ = [
     "Min",
     "ProcessSet",
     "Product",
+    "ShardedOptimizer",
     "Sum",
     "SyncBatchNorm",
     "add_process_set",
