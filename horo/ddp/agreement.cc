@@ -82,15 +82,6 @@ std::optional<Status> decode(const std::byte* bytes) {
   return Status(code > static_cast<int32_t>(Code::kInternal) ? Code::kCorrupt : static_cast<Code>(code), words);
 }
 
-std::optional<Status> first_of(const std::vector<std::byte>& all, const std::vector<int>& ranks) {
-  for (size_t member = 0; member < ranks.size(); ++member) {
-    if (auto reason = decode(all.data() + member * Reasons::kBytes)) {
-      return ranks.size() == 1 ? *reason : reason->prefixed(text("rank ", ranks[member]));
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::vector<std::string> describe(std::span<const Parameter> parameters) {
@@ -171,6 +162,15 @@ Reasons::Reasons(const Status& mine, int members)
       all_(kBytes * static_cast<size_t>(members)),
       exchange_({allgather_of(kBytes, members), mine_.data(), all_.data(), 0}) {}
 
-std::optional<Status> Reasons::first(const std::vector<int>& ranks) const { return first_of(all_, ranks); }
+std::optional<Status> Reasons::first(const std::vector<int>& ranks) const {
+  std::optional<Status> first;
+  for (size_t member = 0; member < ranks.size(); ++member) {
+    const auto reason = decode(all_.data() + member * kBytes);
+    if (!reason) continue;
+    const bool better = !first || (first->code() == Code::kMismatch && reason->code() != Code::kMismatch);
+    if (better) first = ranks.size() == 1 ? *reason : reason->prefixed(text("rank ", ranks[member]));
+  }
+  return first;
+}
 
 }  // namespace horo::ddp
