@@ -270,6 +270,11 @@ int horo_reducer_all_launched(const horo_reducer* reducer) {
   return reducer->process.is_current() && reducer->reducer->all_launched() ? 1 : 0;
 }
 
+int horo_reducer_under_way(const horo_reducer* reducer) {
+  if (is_absent(reducer, "horo_reducer_under_way", "reducer")) return -1;
+  return reducer->process.is_current() && reducer->reducer->under_way() ? 1 : 0;
+}
+
 horo_status* horo_reducer_fail(horo_reducer* reducer, const char* why) {
   return guarded([&]() -> Status {
     HORO_TRY(check(reducer, "horo_reducer_fail"));

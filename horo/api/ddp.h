@@ -153,6 +153,8 @@ horo_status* horo_reducer_deliver(horo_reducer* reducer, size_t bucket, const vo
 
 /* 1 when horo_reducer_finish() would not miss anything; 0; -1 for a null reducer. */
 int horo_reducer_all_launched(const horo_reducer* reducer);
+/* 1 when a gradient came since the iteration was prepared, and it was not finished yet; 0; -1 for a null reducer. */
+int horo_reducer_under_way(const horo_reducer* reducer);
 
 /* The caller cannot go on with this iteration (a hook of its own failed): it ends with these words on all ranks, in
  * horo_reducer_finish(), which is to be called next. The same holds after horo_reducer_ready() failed in an iteration.

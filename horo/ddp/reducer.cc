@@ -20,7 +20,7 @@ std::string limits_text(const std::vector<uint64_t>& limits) {
 
 std::string options_text(const ReducerOptions& options) {
   const auto word = [](bool is) { return is ? "yes" : "no"; };
-  return text("first limits ", limits_text(options.first_limits), "; rebuilt limits ",
+  return text("the options first limits ", limits_text(options.first_limits), "; rebuilt limits ",
               limits_text(options.rebuilt_limits), "; find unused ", word(options.rules.find_unused), "; static graph ",
               word(options.rules.static_graph), "; skip unused ", word(options.rules.skip_unused),
               "; small bucket last ", word(options.small_last));
@@ -251,6 +251,11 @@ void Reducer::hand_in_map() {
 bool Reducer::all_launched() const {
   std::lock_guard lock(mutex_);
   return iteration_.all_launched();
+}
+
+bool Reducer::under_way() const {
+  std::lock_guard lock(mutex_);
+  return iteration_.under_way();
 }
 
 // What the caller does with its bucket may use the group, and what is still queued in the pipeline must not come after

@@ -68,6 +68,7 @@ class Reducer {
   Result<Events> ready_all();
   Result<Events> end_backward();
   bool all_launched() const;
+  bool under_way() const;
 
   Result<std::optional<size_t>> take();
   Result<Events> launched(size_t bucket);

@@ -178,8 +178,10 @@ void bind_iteration(nb::class_<ModelReducer>& reducer) {
       .def("prepare_backward", &ModelReducer::prepare_backward, nb::arg("synchronize"), nb::arg("unused"))
       .def("ready", &ModelReducer::ready, nb::arg("parameter"), nb::arg("address"))
       .def("ready_all", &ModelReducer::ready_all)
+      .def("end_backward", &ModelReducer::end_backward)
       .def("deliver", &ModelReducer::deliver, nb::arg("bucket"), nb::arg("address"))
       .def("all_launched", [](const ModelReducer& self) { return self.reducer().all_launched(); })
+      .def("under_way", [](const ModelReducer& self) { return self.reducer().under_way(); })
       .def(
           "fail", [](ModelReducer& self, const std::string& why) { self.reducer().fail(why); }, nb::arg("why"))
       .def("finish", &ModelReducer::finish);

@@ -163,6 +163,10 @@ void ModelReducer::ready_all() {
   ending_on_error([&] { follow(reducer_->ready_all()); });
 }
 
+void ModelReducer::end_backward() {
+  ending_on_error([&] { follow(reducer_->end_backward()); });
+}
+
 void ModelReducer::follow(unsigned events) {
   while ((events & HORO_READY_TAKE) != 0) {
     std::optional<size_t> bucket;
@@ -206,7 +210,7 @@ void ModelReducer::end(const std::string& why) noexcept {
 }
 
 std::vector<int> ModelReducer::finish() {
-  ending_on_error([&] { follow(reducer_->end_backward()); });
+  end_backward();
   std::vector<void*> outputs(count(), nullptr);
   for (size_t i = 0; i < count() && !views_; ++i) {
     Parameter& parameter = parameters_[i];

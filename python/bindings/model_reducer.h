@@ -48,6 +48,7 @@ class ModelReducer {
   void arrived(size_t index, nanobind::handle param);
   void ready(size_t index, uintptr_t address);
   void ready_all();
+  void end_backward();
   void deliver(size_t bucket, uintptr_t address);
   std::vector<int> finish();
 

@@ -237,7 +237,11 @@ class Reducer:
         """Every parameter that is not ready yet is so, without a gradient (a rank that has joined)."""
     def deliver(self, bucket: int, address: int) -> None:
         """Before finish(): the result of a bucket that on_bucket got; 0: it is in the bucket, or sparse."""
+    def end_backward(self) -> None:
+        """No gradients come any more; finish() would say so, too. Calls on_bucket and on_launched."""
     def all_launched(self) -> bool: ...
+    def under_way(self) -> bool:
+        """Whether a gradient came since prepare_backward(), and finish() was not called yet."""
     def fail(self, why: str) -> None:
         """This iteration ends with an error on all ranks; finish() raises it."""
     def finish(self) -> list[int]:
@@ -259,7 +263,7 @@ class Reducer:
         warm_start: bool = True,
         seed: int = 0,
     ) -> None:
-        """ "allreduce" (default), "fp16", "bf16", "int8", "powersgd", "caller". """
+        """ "allreduce" (default), "fp16", "bf16", "int8", "powersgd", "caller"."""
     def set_divisor(self, divisor: float) -> None:
         """What sums are divided by; 0: the number of members. Not for "caller"."""
     def set_sample_rate(self, iterations: int) -> None: ...
