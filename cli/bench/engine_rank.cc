@@ -75,7 +75,7 @@ class EngineRank {
   explicit EngineRank(const EngineRankOptions& options)
       : options_(options),
         random_(options.seed * 1000 + static_cast<uint64_t>(runtime_.rank())),
-        group_{&engine(), engine().world_handle(), ""},
+        group_{&engine(), engine().world_handle(), nullptr},
         world_(Group::Handle(&group_, [](horo_group*) {})),
         all_(static_cast<float>(runtime_.size())) {}
 

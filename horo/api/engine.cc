@@ -30,7 +30,7 @@ horo_status* horo_engine_start(const horo_engine_options* options, horo_engine**
     std::memcpy(&all, options, std::min(options->struct_size, sizeof all));
     auto handle = std::make_unique<horo_engine>();
     HORO_TRY(start(all, *handle));
-    handle->world = {handle->engine.get(), handle->engine->world_handle(), ""};
+    handle->world = {handle->engine.get(), handle->engine->world_handle(), nullptr};
     *engine = handle.release();
     return {};
   });

@@ -93,7 +93,7 @@ horo_status* horo_group_create(horo_engine* engine, const int* ranks, size_t cou
       return {Code::kInvalidArgument, "horo_group_create: null argument"};
     }
     HORO_ASSIGN(auto made, engine->engine->create_group(std::vector<int>(ranks, ranks + count)));
-    *group = new horo_group{engine->engine.get(), std::move(made), ""};
+    *group = new horo_group{engine->engine.get(), std::move(made), nullptr};
     return {};
   });
 }
@@ -102,6 +102,14 @@ void horo_group_destroy(horo_group* group) {
   if (group == nullptr) return;
   group->engine->remove_group(group->group);
   delete group;
+}
+
+horo_status* horo_group_give_up(horo_group* group, const char* why) {
+  return horo::api::guarded([&]() -> Status {
+    if (group == nullptr || why == nullptr) return {Code::kInvalidArgument, "horo_group_give_up: null argument"};
+    group->group->give_up(Status(Code::kStopped, why));
+    return {};
+  });
 }
 
 int horo_group_rank(const horo_group* group) {

@@ -13,6 +13,7 @@
 #include "horo/group/engine.h"
 #include "horo/group/fork.h"
 #include "horo/net/key.h"
+#include "horo/rendezvous/tcp_store.h"
 
 struct horo_status {
   horo::Status value;
@@ -22,13 +23,18 @@ struct horo_status {
 struct horo_group {
   horo::group::Engine* engine = nullptr;
   std::shared_ptr<horo::group::Group> group;
-  std::string transport;
+  std::shared_ptr<horo::engine::Runtime> runtime;  ///< Whose engine it is; null where the user owns the engine.
 };
 
 struct horo_engine {
   std::unique_ptr<horo::rendezvous::Store> store;
   std::unique_ptr<horo::group::Engine> engine;
   horo_group world;
+};
+
+struct horo_store {
+  std::unique_ptr<horo::rendezvous::TcpStoreServer> server;
+  std::string address;
 };
 
 struct horo_request {
@@ -64,15 +70,19 @@ struct horo_handle {
 };
 
 struct horo_memory {
-  std::shared_ptr<horo::engine::Runtime> runtime;
   horo::api::Process process;
-  std::byte* address = nullptr;
+  std::shared_ptr<std::byte> bytes;
 };
 
 namespace horo::api {
 
 /// Null for success; the caller owns it.
 horo_status* to_handle(Status status);
+
+/// Memory that peers can read and that frees itself. `runtime` is kept alive by it; null where the user owns the
+/// engine.
+Result<std::shared_ptr<std::byte>> allocate_shared(group::Engine& engine, std::shared_ptr<engine::Runtime> runtime,
+                                                   uint64_t bytes);
 
 /// Until it is done or the deadline has come. In pieces: the runtime cannot be shut down by another thread while this
 /// one is inside.

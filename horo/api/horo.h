@@ -130,10 +130,21 @@ typedef struct horo_engine_options {
   const char* const* settings; /* "HORO_X=value" strings that go before the environment, ended by NULL; may be NULL */
   horo_log_sink log_sink;      /* NULL: standard error */
   void* log_context;
+  const void* key; /* the job's key itself, 32 bytes, which goes before any file. NULL: `key_file` */
+  size_t key_bytes;
 } horo_engine_options;
 
 #define HORO_ENGINE_OPTIONS_INIT \
-  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL }
+  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+
+/* Where the ranks of a job meet, for programs that tell each other its address in their own way. `address` may end in
+ * ":0"; without a key (NULL, 0) it must be on loopback. Serves until it is destroyed, which may be once a rank has
+ * started. */
+typedef struct horo_store horo_store;
+horo_status* horo_store_serve(const char* address, const char* job, const void* key, size_t key_bytes,
+                              horo_store** store);
+const char* horo_store_address(const horo_store* store); /* host:port; lives as long as the store */
+void horo_store_destroy(horo_store* store);
 
 /* Joins the job and waits until all ranks have (at most HORO_TIMEOUT). With nothing set: a job of one rank. */
 horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine);
@@ -169,6 +180,9 @@ horo_group* horo_engine_world(horo_engine* engine);
 horo_status* horo_group_create(horo_engine* engine, const int* ranks, size_t count, horo_group** group);
 /* Not for the world. */
 void horo_group_destroy(horo_group* group);
+/* Ends the group here and, as soon as they hear of it, on the other members: what is under way and what comes later
+ * fails with HORO_STOPPED and the words of `why`. */
+horo_status* horo_group_give_up(horo_group* group, const char* why);
 int horo_group_rank(const horo_group* group);
 int horo_group_size(const horo_group* group);
 /* "shm", "tcp", "none"; and the algorithm that ran last. */
@@ -400,6 +414,11 @@ horo_status* horo_runtime_remove_set(horo_runtime* runtime, int set);
 /* Both write up to `capacity` numbers. */
 size_t horo_runtime_set_numbers(const horo_runtime* runtime, int* numbers, size_t capacity);
 horo_status* horo_runtime_set_ranks(const horo_runtime* runtime, int set, int* ranks, size_t capacity, size_t* count);
+
+/* An ordered group of some ranks on the runtime's engine, beside its process sets, as horo_group_create makes them:
+ * called by all of `ranks` (rising, this one included) in the same order; waits for them. Ends with
+ * horo_group_destroy(). It keeps the runtime's memory alive, and fails with HORO_STOPPED after its shutdown. */
+horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t count, horo_group** group);
 
 /* Writes what the tensors of this rank go through to a file, as a Chrome trace that can be read at any time
  * (docs/timeline.md); from now on, and until the timeline is stopped or the runtime ends. `path` is rank 0's file; rank

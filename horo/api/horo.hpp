@@ -97,6 +97,8 @@ class Group {
   std::string transport() const { return horo_group_transport(group_.get()); }
   std::string algorithm() const { return horo_group_algorithm(group_.get()); }
   horo_group* get() const { return group_.get(); }
+  /// It is over, here and on the other members.
+  void give_up(const std::string& why) { check(horo_group_give_up(get(), why.c_str())); }
 
   void run(const horo_operation& operation, const void* input, void* output) {
     check(horo_group_run(get(), &operation, input, output));
@@ -337,6 +339,12 @@ class Runtime {
     check(horo_runtime_set_ranks(get(), set, ranks.data(), ranks.size(), &count));
     ranks.resize(count);
     return ranks;
+  }
+  /// Ordered operations of some ranks, beside the process sets.
+  Group group(const std::vector<int>& ranks) {
+    horo_group* made = nullptr;
+    check(horo_runtime_group(get(), ranks.data(), ranks.size(), &made));
+    return Group(Group::Handle(made, horo_group_destroy));
   }
   /// Writes a Chrome trace from now on: to `path` on rank 0, to a file named after it elsewhere.
   void start_timeline(const std::string& path, bool mark_cycles = false) {

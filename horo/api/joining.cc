@@ -51,6 +51,10 @@ Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<cons
   HORO_ASSIGN(Config config, Config::read(kTables, environment, kOldVariables));
   HORO_ASSIGN(rendezvous::JobPlace place, rendezvous::find_place(config));
   std::optional<rendezvous::KeyLoan> loan;
+  if (known == nullptr && options.key != nullptr) {
+    HORO_ASSIGN(net::Key given, net::Key::from_bytes({static_cast<const std::byte*>(options.key), options.key_bytes}));
+    known = std::make_shared<const net::Key>(std::move(given));
+  }
   if (known == nullptr) {
     HORO_ASSIGN(rendezvous::KeyLoan taken, rendezvous::KeyLoan::take(config));
     known = taken.key();

@@ -42,6 +42,7 @@ std::vector<NullCall> null_calls() {
   static horo_request* request = nullptr;
   static horo_group* group = nullptr;
   static horo_engine* engine = nullptr;
+  static horo_store* store = nullptr;
   static void* memory = nullptr;
   static float value = 0;
   static int rank = 0;
@@ -141,6 +142,11 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_add_set", [] { return words_of(horo_runtime_add_set(nullptr, &rank, 1, &rank)); }},
       {"horo_runtime_remove_set", [] { return words_of(horo_runtime_remove_set(nullptr, 1)); }},
       {"horo_runtime_set_numbers", [] { return unless(size_t{0}, horo_runtime_set_numbers(nullptr, &rank, 1)); }},
+      {"horo_runtime_group", [] { return words_of(horo_runtime_group(nullptr, &rank, 1, &group)); }},
+      {"horo_store_serve", [] { return words_of(horo_store_serve(nullptr, "job", nullptr, 0, &store)); }},
+      {"horo_store_address", [] { return unless(std::string(), std::string(horo_store_address(nullptr))); }},
+      {"horo_store_destroy", [] { return silent([] { horo_store_destroy(nullptr); }); }, false},
+      {"horo_group_give_up", [] { return words_of(horo_group_give_up(nullptr, "why")); }},
       {"horo_runtime_set_ranks", [] { return words_of(horo_runtime_set_ranks(nullptr, 0, &rank, 1, &count)); }},
   };
 }

@@ -113,6 +113,7 @@ void bind_runtime(nb::module_& module) {
           "set_ranks", [](Job& self, int set) { return self.runtime.set_ranks(set); }, nb::arg("process_set"));
   bind_submit(module, job);
   bind_reduction(module, job);
+  bind_group(module, job);
 }
 
 }  // namespace horo::python

@@ -114,17 +114,22 @@ nb::dict kinds() {
   all["alltoall"] = static_cast<int>(HORO_ALLTOALL);
   all["reducescatter"] = static_cast<int>(HORO_REDUCESCATTER);
   all["barrier"] = static_cast<int>(HORO_BARRIER);
+  // Of ordered groups only:
+  all["reduce"] = static_cast<int>(HORO_REDUCE);
+  all["gather"] = static_cast<int>(HORO_GATHER);
+  all["scatter"] = static_cast<int>(HORO_SCATTER);
+  all["sendrecv"] = static_cast<int>(HORO_SENDRECV);
   return all;
 }
 
 /// By the names that NumPy, ml_dtypes and torch give them.
 nb::dict dtypes() {
   constexpr std::pair<const char*, horo_dtype> kAll[] = {
-      {"uint8", HORO_U8},          {"int8", HORO_I8},       {"uint16", HORO_U16},      {"int16", HORO_I16},
-      {"uint32", HORO_U32},        {"int32", HORO_I32},     {"uint64", HORO_U64},      {"int64", HORO_I64},
-      {"float16", HORO_F16},       {"bfloat16", HORO_BF16}, {"float32", HORO_F32},     {"float64", HORO_F64},
-      {"bool", HORO_BOOL},         {"complex64", HORO_C64}, {"complex128", HORO_C128}, {"float8_e4m3fn", HORO_F8E4M3},
-      {"float8_e5m2", HORO_F8E5M2}};
+      {"uint8", HORO_U8},           {"int8", HORO_I8},       {"uint16", HORO_U16},      {"int16", HORO_I16},
+      {"uint32", HORO_U32},         {"int32", HORO_I32},     {"uint64", HORO_U64},      {"int64", HORO_I64},
+      {"float16", HORO_F16},        {"bfloat16", HORO_BF16}, {"float32", HORO_F32},     {"float64", HORO_F64},
+      {"bool", HORO_BOOL},          {"complex64", HORO_C64}, {"complex128", HORO_C128}, {"float8_e4m3fn", HORO_F8E4M3},
+      {"float8_e5m2", HORO_F8E5M2}, {"byte", HORO_BYTE}};
   nb::dict all;
   for (const auto& [name, number] : kAll) all[name] = static_cast<int>(number);
   return all;
@@ -138,6 +143,10 @@ nb::dict reductions() {
   all["max"] = static_cast<int>(HORO_MAX);
   all["product"] = static_cast<int>(HORO_PRODUCT);
   all["adasum"] = static_cast<int>(HORO_ADASUM);
+  // Of ordered groups, and whole numbers, only:
+  all["and"] = static_cast<int>(HORO_AND);
+  all["or"] = static_cast<int>(HORO_OR);
+  all["xor"] = static_cast<int>(HORO_XOR);
   return all;
 }
 

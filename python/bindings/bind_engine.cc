@@ -1,0 +1,133 @@
+// Jobs that a program puts together itself: a store to meet at, and an engine for each rank.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <numeric>
+#include <optional>
+#include <string>
+
+#include "bind_group.h"
+
+namespace nb = nanobind;
+
+namespace horo::python {
+
+namespace {
+
+class MeetingStore {
+ public:
+  MeetingStore(const std::string& address, const std::string& job, const std::optional<nb::bytes>& key) {
+    check(horo_store_serve(address.c_str(), job.c_str(), key ? key->data() : nullptr, key ? key->size() : 0, &store_));
+  }
+  MeetingStore(const MeetingStore&) = delete;
+  MeetingStore& operator=(const MeetingStore&) = delete;
+  ~MeetingStore() { close(); }
+
+  std::string address() const { return horo_store_address(store_); }
+  void close() {
+    const nb::gil_scoped_release release;
+    horo_store_destroy(std::exchange(store_, nullptr));
+  }
+
+ private:
+  horo_store* store_ = nullptr;
+};
+
+/// An engine, and whether this is still the process that it belongs to.
+struct EnginePlace {
+  explicit EnginePlace(const horo_engine_options& options)
+      : engine(std::make_unique<Engine>(options)), keeper(std::make_shared<Keeper>()) {}
+  EnginePlace(EnginePlace&&) = default;
+  ~EnginePlace() {
+    const nb::gil_scoped_release release;
+    engine.reset();
+  }
+
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Keeper> keeper;  ///< Of the world's requests.
+};
+
+void start(EnginePlace* self, int rank, int size, const std::optional<std::string>& store, const std::string& job,
+           const std::optional<nb::bytes>& key, const std::vector<std::string>& settings) {
+  std::vector<const char*> words;
+  for (const std::string& setting : settings) words.push_back(setting.c_str());
+  words.push_back(nullptr);
+  horo_engine_options options = HORO_ENGINE_OPTIONS_INIT;
+  options.rank = rank;
+  options.size = size;
+  options.store = store ? store->c_str() : nullptr;
+  options.job = job.c_str();
+  options.settings = words.data();
+  options.key = key ? key->data() : nullptr;
+  options.key_bytes = key ? key->size() : 0;
+  const nb::gil_scoped_release release;
+  new (self) EnginePlace(options);
+}
+
+OrderedGroup world_of(const nb::object& self) {
+  auto& place = nb::cast<EnginePlace&>(self);
+  std::vector<int> ranks(static_cast<size_t>(place.engine->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {place.engine->world(), std::move(ranks), self, place.keeper};
+}
+
+OrderedGroup group_of(const nb::object& self, std::vector<int> ranks) {
+  return make_group(*nb::cast<EnginePlace&>(self).engine, std::move(ranks), self);
+}
+
+/// Bytes of the engine, which they keep alive.
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> allocate(const nb::object& self, size_t bytes) {
+  auto memory = nb::cast<EnginePlace&>(self).engine->allocate<uint8_t>(bytes);
+  struct Owner {
+    nb::object engine;
+    decltype(memory) bytes;
+  };
+  uint8_t* address = memory.get();
+  auto owner = std::make_unique<Owner>(Owner{self, std::move(memory)});
+  nb::capsule capsule(owner.get(), [](void* one) noexcept {
+    auto* all = static_cast<Owner*>(one);
+    all->bytes.reset();  // Before the engine may go.
+    delete all;
+  });
+  (void)owner.release();
+  return {address, {bytes}, capsule};
+}
+
+void shutdown(EnginePlace& self) {
+  {
+    const nb::gil_scoped_release release;
+    self.engine->shutdown();
+  }
+  self.keeper->clear();
+}
+
+/// A function of the engine, as one of its place.
+template <auto function>
+constexpr auto of = [](EnginePlace& self) { return (*self.engine.*function)(); };
+
+}  // namespace
+
+void bind_engine(nb::module_& module) {
+  nb::class_<MeetingStore>(module, "Store", "Where the ranks of a job meet. Serves until it is closed.")
+      .def(nb::init<const std::string&, const std::string&, const std::optional<nb::bytes>&>(), nb::arg("address"),
+           nb::arg("job"), nb::arg("key").none())
+      .def_prop_ro("address", &MeetingStore::address)
+      .def("close", &MeetingStore::close);
+  nb::class_<EnginePlace>(module, "Engine", "This process's place in a job that the program puts together itself.")
+      .def("__init__", &start, nb::arg("rank"), nb::arg("size"), nb::arg("store").none(), nb::arg("job"),
+           nb::arg("key").none(), nb::arg("settings"))
+      .def("rank", of<&Engine::rank>)
+      .def("size", of<&Engine::size>)
+      .def("local_rank", of<&Engine::local_rank>)
+      .def("local_size", of<&Engine::local_size>)
+      .def("members", of<&Engine::members>, nb::call_guard<nb::gil_scoped_release>(), "Ranks that are left.")
+      .def("world", &world_of, "The group of all ranks.")
+      .def("group", &group_of, nb::arg("ranks"),
+           "A group of these ranks (rising), which all of them make in the same order.")
+      .def("allocate", &allocate, nb::arg("bytes"), "Memory that the other ranks of this host can read.")
+      .def("shutdown", &shutdown);
+}
+
+}  // namespace horo::python
