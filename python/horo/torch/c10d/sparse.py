@@ -38,5 +38,8 @@ def _reduce(group: Any, tensor: torch.Tensor) -> None:
     all_indices = [torch.empty(count, indices.shape[1], dtype=torch.int64) for count in counts]
     group.allgather([all_indices], [indices]).wait()
     group.allgather([all_values], [values.contiguous()]).wait()
-    result = torch.sparse_coo_tensor(torch.cat(all_indices).t(), torch.cat(all_values), shape).coalesce()
-    tensor.detach().copy_(result)
+    result = torch.sparse_coo_tensor(
+        torch.cat(all_indices).t(), torch.cat(all_values), shape, check_invariants=False
+    ).coalesce()
+    with torch.no_grad():  # A detached one would not see how many entries there are now.
+        tensor.copy_(result)
