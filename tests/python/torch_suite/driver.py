@@ -27,8 +27,8 @@ SECONDS_FOR_ONE = 60
 
 def prepare(folder: str, name: str) -> None:
     """What the suite reads when it is imported."""
-    for name in ("barrier", "test_dir"):
-        os.makedirs(os.path.join(folder, name), exist_ok=True)
+    for part in ("barrier", "test_dir"):
+        os.makedirs(os.path.join(folder, part), exist_ok=True)
     os.environ.update(
         BACKEND=name,
         WORLD_SIZE=os.environ.get("WORLD_SIZE", str(RANKS)),

@@ -36,7 +36,10 @@ def error_of(error: BaseException) -> BaseException:
 
 
 class Completer:
-    """One thread that completes futures; it exists once somebody has asked for one."""
+    """One thread that completes futures; it exists once somebody has asked for one.
+
+    One, so that what follows futures begins its collectives in the same order on all ranks.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,6 +73,9 @@ class Completer:
                 if self._left[number] == 0:
                     del self._left[number]
                     self._waiting.pop(number).complete()
+
+    def is_this_thread(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def stop(self) -> None:
         """Before the interpreter ends."""
@@ -163,7 +169,8 @@ class Work(dist._Work):
             self._future = torch.futures.Future()
             watch = not self._watched and bool(self.requests)
             self._watched = True
-        if self.is_completed():
+        if self.is_completed() or _completer.is_this_thread():
+            # What follows a future may wait for the next one, on the very thread that would complete it.
             self.complete()
         elif watch:
             _completer.watch(self)
