@@ -1,4 +1,5 @@
-"""One training step: without communication, with horo's DistributedOptimizer, and with torch DDP over gloo.
+"""One training step: without communication, with horo's DistributedOptimizer and DistributedDataParallel (with and
+without gradients as views of the buckets), and with torch's DDP over gloo, and over gloo with its buckets over horo.
 
     OMP_NUM_THREADS=1 horo run -np 2 python bench/torch_step.py --json build/torch_step.json
 
@@ -23,7 +24,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import horo.torch as hvd
 
-VARIANTS = ("none", "horo", "horo-buckets", "ddp-gloo")
+VARIANTS = ("none", "horo", "horo-buckets", "horo-ddp", "horo-ddp-views", "ddp-gloo", "ddp-gloo-views", "ddp-comm-hook")
+PEER = "ddp-gloo"
+OURS = ("horo", "horo-buckets", "horo-ddp", "horo-ddp-views", "ddp-comm-hook")
 
 
 def mlp() -> torch.nn.Module:
@@ -48,8 +51,13 @@ class Variant:
         torch.manual_seed(1)
         self.plain = self.model = make()
         optimizer = torch.optim.SGD(self.plain.parameters(), lr=1e-3)
-        if name == "ddp-gloo":
-            self.model = DistributedDataParallel(self.plain)
+        views = name.endswith("-views")
+        if name.startswith("ddp"):
+            self.model = DistributedDataParallel(self.plain, gradient_as_bucket_view=views)
+            if name == "ddp-comm-hook":
+                self.model.register_comm_hook(None, hvd.comm_hook)
+        elif name.startswith("horo-ddp"):
+            self.model = hvd.DistributedDataParallel(self.plain, gradient_as_bucket_view=views)
         elif name.startswith("horo"):
             optimizer = hvd.DistributedOptimizer(
                 optimizer, self.plain.named_parameters(), gradient_as_bucket_view=name == "horo-buckets"
@@ -75,8 +83,8 @@ class Variant:
 
 def check(variants: dict[str, Variant]) -> None:
     """All variants but the one without communication have done the same."""
-    reference = list(variants["ddp-gloo"].plain.parameters())
-    for name in ("horo", "horo-buckets"):
+    reference = list(variants[PEER].plain.parameters())
+    for name in OURS:
         for one, other in zip(variants[name].plain.parameters(), reference, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5, msg=f"{name} went another way than DDP")
 
@@ -99,7 +107,7 @@ def measure(model: str, rounds: int, steps: int) -> dict[str, Any]:
         name: statistics.median(one - base for one, base in zip(milliseconds[name], none, strict=True))
         for name in VARIANTS[1:]
     }
-    peer = overheads["ddp-gloo"]
+    peer = overheads[PEER]
     return {
         "model": model,
         "rounds": rounds,
@@ -107,7 +115,7 @@ def measure(model: str, rounds: int, steps: int) -> dict[str, Any]:
         "median_ms": {name: statistics.median(all_of) for name, all_of in milliseconds.items()},
         "none_spread_ms": quarter[2] - quarter[0],
         "overhead_ms": overheads,
-        "overhead_ratio": {name: overheads[name] / peer for name in ("horo", "horo-buckets")},
+        "overhead_ratio": {name: overheads[name] / peer for name in OURS},
         "counts": peer > 3 * (quarter[2] - quarter[0]),
         "all_ms": milliseconds,
     }
@@ -124,7 +132,7 @@ def start_gloo() -> None:
 def show(result: dict[str, Any]) -> None:
     print(f"{result['model']}: {result['rounds']} rounds of {result['steps']} steps, ms per step")
     for name in VARIANTS:
-        line = f"  {name:<13}{result['median_ms'][name]:9.2f}"
+        line = f"  {name:<16}{result['median_ms'][name]:9.2f}"
         if name != "none":
             line += f"   overhead {result['overhead_ms'][name]:8.2f}"
         if name in result["overhead_ratio"]:

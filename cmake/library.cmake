@@ -22,8 +22,9 @@ if(NOT HORO_SANITIZE AND NOT HORO_FUZZ)
   target_link_options(horo PRIVATE -Wl,-z,defs)
 endif()
 
-file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/horo/api/horo.h ${PROJECT_SOURCE_DIR}/horo/api/horo.hpp
-     ${PROJECT_SOURCE_DIR}/horo/api/messages.h)
+foreach(header horo.h horo.hpp ddp.h ddp.hpp messages.h)
+  list(APPEND headers ${PROJECT_SOURCE_DIR}/horo/api/${header})
+endforeach()
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/horo)
 install(TARGETS horo EXPORT horoTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
 install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/horo/api COMPONENT development)

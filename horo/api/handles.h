@@ -72,15 +72,19 @@ struct horo_handle {
 };
 
 struct horo_memory {
-  std::shared_ptr<horo::engine::Runtime> runtime;
   horo::api::Process process;
-  std::byte* address = nullptr;
+  std::shared_ptr<std::byte> bytes;
 };
 
 namespace horo::api {
 
 /// Null for success; the caller owns it.
 horo_status* to_handle(Status status);
+
+/// Memory that peers can read and that frees itself. `runtime` is kept alive by it; null where the user owns the
+/// engine.
+Result<std::shared_ptr<std::byte>> allocate_shared(group::Engine& engine, std::shared_ptr<engine::Runtime> runtime,
+                                                   uint64_t bytes);
 
 /// Until it is done or the deadline has come. In pieces: the runtime cannot be shut down by another thread while this
 /// one is inside.

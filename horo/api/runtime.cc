@@ -196,26 +196,31 @@ void horo_handle_destroy(horo_handle* handle) {
   if (handle != nullptr && handle->process.is_current()) delete handle;
 }
 
+Result<std::shared_ptr<std::byte>> horo::api::allocate_shared(group::Engine& engine,
+                                                              std::shared_ptr<engine::Runtime> runtime,
+                                                              uint64_t bytes) {
+  HORO_ASSIGN(std::span<std::byte> made, engine.allocate(bytes));
+  return std::shared_ptr<std::byte>(
+      made.data(), [&engine, runtime = std::move(runtime)](std::byte* memory) { engine.free(memory); });
+}
+
 horo_status* horo_runtime_allocate(horo_runtime* runtime, size_t bytes, horo_memory** memory) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(runtime, "horo_runtime_allocate"));
     if (memory == nullptr) return {Code::kInvalidArgument, "horo_runtime_allocate: no place for the memory"};
     if (bytes == 0) return {Code::kInvalidArgument, "horo_runtime_allocate: no bytes"};
-    auto made = std::make_unique<horo_memory>(horo_memory{runtime->runtime, runtime->process, nullptr});
-    HORO_ASSIGN(std::span<std::byte> bytes_made, runtime->runtime->allocate(bytes));
-    made->address = bytes_made.data();
-    *memory = made.release();
+    HORO_ASSIGN(auto made, horo::api::allocate_shared(runtime->runtime->engine(), runtime->runtime, bytes));
+    *memory = new horo_memory{runtime->process, std::move(made)};
     return {};
   });
 }
 
 void* horo_memory_address(const horo_memory* memory) {
-  return is_absent(memory, "horo_memory_address", "memory") ? nullptr : memory->address;
+  return is_absent(memory, "horo_memory_address", "memory") ? nullptr : memory->bytes.get();
 }
 
 void horo_memory_destroy(horo_memory* memory) {
   if (memory == nullptr || !memory->process.is_current()) return;
-  memory->runtime->free(memory->address);
   delete memory;
 }
 

@@ -111,16 +111,10 @@ inline constexpr TextKnob kMetricsAddress{
      .help = "The IP address that metrics are served at; 0.0.0.0 or ::, for everybody who can reach this host.",
      .test = "Metrics.AreServedAtTheAddressThatWasAskedFor"}};
 
-inline constexpr BoolKnob kWaitInBackward{
-    {.name = "HORO_WAIT_IN_BACKWARD",
-     .fallback = "1",
-     .help = "Whether a backward pass of PyTorch ends when the gradients are those of all ranks; else step() waits.",
-     .test = "test_optimizer::test_without_waiting_in_backward_gradients_are_averages_after_synchronize"}};
-
 inline constexpr const Knob* kKnobs[] = {
     &kFusionThreshold,        &kGatherWindow,   &kCacheCapacity, &kDisableGroupFusion, &kStallCheckDisable,
     &kStallWarning,           &kStallAbort,     &kAutotune,      &kAutotuneLog,        &kAutotuneWarmupSamples,
     &kAutotuneStepsPerSample, &kAutotuneTrials, &kTimeline,      &kTimelineMarkCycles, &kMetricsPort,
-    &kMetricsAddress,         &kWaitInBackward};
+    &kMetricsAddress};
 
 }  // namespace horo::engine

@@ -146,6 +146,8 @@ void Control::on_event(const net::Event& event) {
     case Source::kProcess: {
       Link& link = *links_.at(static_cast<int>(index));
       (void)poller_->remove(link.memory->process.get()).ok();
+      link.process_ended = true;
+      release_groups();
       return link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
     }
     case Source::kChannel:

@@ -133,6 +133,7 @@ class Control : public GroupHost {
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
   void tell_what_happened(Group& group);
+  bool may_wake_up(int lost_rank) const;
   void release_groups();
   void release_more(uint64_t group);
   void on_letters(int rank, const net::Message& message);

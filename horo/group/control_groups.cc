@@ -181,12 +181,20 @@ void Control::remove_group(const Group& group, std::function<void()> release) {
   done.get_future().wait();
 }
 
-// What a rank staged for a group may be read until every other member has ended the group too, or is lost.
+// Evicted, not dead: when it wakes up it goes on where it was, reads what was staged for it, and finds out from its
+// words in the group's page.
+bool Control::may_wake_up(int rank) const {
+  const Link& link = *links_.at(rank);
+  return link.memory && !link.process_ended && rendezvous::is_eviction(*membership_.lost().reason(rank));
+}
+
+// What a rank staged for a group may be read until every other member has ended the group too, or is certainly gone.
 void Control::release_groups() {
   for (auto it = retired_.begin(); it != retired_.end();) {
     const std::set<int>& departed = departed_[it->first];
-    std::erase_if(it->second.others,
-                  [&](int rank) { return departed.count(rank) > 0 || membership_.lost().contains(rank); });
+    std::erase_if(it->second.others, [&](int rank) {
+      return departed.count(rank) > 0 || (membership_.lost().contains(rank) && !may_wake_up(rank));
+    });
     if (!it->second.others.empty()) {
       ++it;
       continue;

@@ -186,7 +186,11 @@ void Control::stream_ended(int rank) {
 }
 
 void Control::found_dead(int rank) {
-  post([this, rank] { lose(rank, links_.at(rank)->said_goodbye ? LossReason::kLeft : LossReason::kKilled); });
+  post([this, rank] {
+    Link& link = *links_.at(rank);
+    link.process_ended = true;
+    lose(rank, link.said_goodbye ? LossReason::kLeft : LossReason::kKilled);
+  });
 }
 
 void Control::report(uint64_t epoch, const rendezvous::Report& report) {

@@ -49,6 +49,7 @@ struct Link {
   std::unique_ptr<net::AttachKeys> outgoing;
   std::unique_ptr<net::AttachKeys> incoming;
   bool said_goodbye = false;
+  bool process_ended = false;                    ///< Certainly.
   net::Interest watched = net::Interest::kNone;  ///< What the poller was told.
 };
 

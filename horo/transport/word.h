@@ -34,12 +34,13 @@ class Word {
 
   Reading read() const { return Reading(bits_.load(std::memory_order_seq_cst)); }
 
-  /// By the owner alone. False, and nothing changed, if the word is revoked.
+  /// By the owner alone. False, and nothing changed, if the word is revoked or its owner counts as gone: the others
+  /// then use their memory again, so what the owner has read since it last advanced a word may be anything.
   bool advance(uint64_t count) {
     uint64_t old = bits_.load(std::memory_order_relaxed);
     do {
-      if ((old & kRevoked) != 0) return false;
-    } while (!bits_.compare_exchange_weak(old, count << kFlagBits | (old & kEvicted), std::memory_order_seq_cst));
+      if ((old & (kRevoked | kEvicted)) != 0) return false;
+    } while (!bits_.compare_exchange_weak(old, count << kFlagBits, std::memory_order_seq_cst));
     if ((old & kSleeper) != 0) wake();
     return true;
   }

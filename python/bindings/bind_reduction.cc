@@ -5,102 +5,77 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <string>
+#include <utility>
 
-#include "bindings.h"
+#include "reduction.h"
 
 namespace nb = nanobind;
 
 namespace horo::python {
 
-namespace {
+horo_tensor Reduction::view() const {
+  horo_tensor all = HORO_TENSOR_INIT;
+  all.name = name.c_str();
+  all.kind = HORO_ALLREDUCE;
+  all.dtype = static_cast<horo_dtype>(dtype);
+  all.op = static_cast<horo_reduce_op>(op);
+  all.prescale = prescale;
+  all.postscale = postscale;
+  all.shape = shape.data();
+  all.dimensions = shape.size();
+  all.input = reinterpret_cast<const void*>(input);
+  all.output = reinterpret_cast<void*>(output);
+  return all;
+}
 
-/// An allreduce but for the memory.
-struct Reduction {
-  std::string name;
-  int dtype, op;
-  double prescale, postscale;
-  std::vector<int64_t> shape;
-  uintptr_t input = 0, output = 0;
-
-  horo_tensor view() const {
-    horo_tensor all = HORO_TENSOR_INIT;
-    all.name = name.c_str();
-    all.kind = HORO_ALLREDUCE;
-    all.dtype = static_cast<horo_dtype>(dtype);
-    all.op = static_cast<horo_reduce_op>(op);
-    all.prescale = prescale;
-    all.postscale = postscale;
-    all.shape = shape.data();
-    all.dimensions = shape.size();
-    all.input = reinterpret_cast<const void*>(input);
-    all.output = reinterpret_cast<void*>(output);
-    return all;
+Batch::~Batch() {
+  for (Handle& one : handles_) {
+    if (orphans_->forked() || !one.done()) orphans_->add(std::move(one), memory_);
   }
-};
+}
 
-/// What was handed in one by one, to be waited for together.
-class Batch {
- public:
-  Batch(nb::object memory, std::shared_ptr<Orphans> orphans)
-      : memory_(std::move(memory)), orphans_(std::move(orphans)) {}
-  Batch(Batch&&) = default;
-  Batch(const Batch&) = delete;
-  ~Batch() {
+void Batch::submit_together(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
+  std::vector<horo_tensor> views;
+  views.reserve(reductions.size());
+  for (const Reduction* one : reductions) views.push_back(one->view());
+  handles_.push_back(runtime.submit(views, set));
+}
+
+void Batch::submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
+  handles_.reserve(reductions.size());
+  for (const Reduction* one : reductions) {
+    try {
+      handles_.push_back(runtime.submit({one->view()}, set));
+    } catch (const Error&) {
+      if (handles_.empty()) throw;
+      refused_ = std::current_exception();
+      return;
+    }
+  }
+}
+
+bool Batch::done() const {
+  return std::all_of(handles_.begin(), handles_.end(), [](const Handle& one) { return one.done(); });
+}
+
+bool Batch::wait(double seconds) {
+  std::exception_ptr failure;
+  {
+    const nb::gil_scoped_release release;
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     for (Handle& one : handles_) {
-      if (orphans_->forked() || !one.done()) orphans_->add(std::move(one), memory_);
-    }
-  }
-
-  void submit_together(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
-    std::vector<horo_tensor> views;
-    views.reserve(reductions.size());
-    for (const Reduction* one : reductions) views.push_back(one->view());
-    handles_.push_back(runtime.submit(views, set));
-  }
-  /// What is refused after the first is an outcome of the batch: the ones before it are under way.
-  void submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
-    handles_.reserve(reductions.size());
-    for (const Reduction* one : reductions) {
+      const std::chrono::duration<double> left = limit - std::chrono::steady_clock::now();
       try {
-        handles_.push_back(runtime.submit({one->view()}, set));
-      } catch (const Error&) {
-        if (handles_.empty()) throw;
-        refused_ = std::current_exception();
-        return;
+        if (!one.wait_for(std::max(0.0, left.count()))) return false;
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
       }
     }
   }
-  bool done() const {
-    return std::all_of(handles_.begin(), handles_.end(), [](const Handle& one) { return one.done(); });
-  }
-  /// False when not all are done by then. Throws the first failure, after the end of all.
-  bool wait(double seconds) {
-    std::exception_ptr failure;
-    {
-      const nb::gil_scoped_release release;
-      const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-      for (Handle& one : handles_) {
-        const std::chrono::duration<double> left = limit - std::chrono::steady_clock::now();
-        try {
-          if (!one.wait_for(std::max(0.0, left.count()))) return false;
-        } catch (...) {
-          if (!failure) failure = std::current_exception();
-        }
-      }
-    }
-    if (!failure) failure = refused_;
-    if (failure) std::rethrow_exception(failure);
-    return true;
-  }
-
- private:
-  std::vector<Handle> handles_;
-  std::exception_ptr refused_;
-  nb::object memory_;
-  std::shared_ptr<Orphans> orphans_;
-};
+  if (!failure) failure = refused_;
+  if (failure) std::rethrow_exception(failure);
+  return true;
+}
 
 Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nb::object memory, bool together) {
   job.orphans->sweep();
@@ -108,6 +83,8 @@ Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set,
   together ? batch.submit_together(job.runtime, reductions, set) : batch.submit_each(job.runtime, reductions, set);
   return batch;
 }
+
+namespace {
 
 /// Bytes that own the memory.
 nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> allocate(Job& job, size_t bytes) {

@@ -56,12 +56,15 @@ struct Job {
   std::shared_ptr<Orphans> orphans = std::make_shared<Orphans>();
 };
 
+void bind_arrivals(nanobind::module_& module);
 void bind_error(nanobind::module_& module);
+void bind_reducer(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
 void bind_group(nanobind::module_& module, nanobind::class_<Job>& job);
 void bind_handle(nanobind::module_& module);
 void bind_runtime(nanobind::module_& module);
 void bind_submit(nanobind::module_& module, nanobind::class_<Job>& job);
 void bind_reduction(nanobind::module_& module, nanobind::class_<Job>& job);
+void bind_tensor_reader(nanobind::module_& module);
 
 }  // namespace horo::python

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 try:
     import torch  # noqa: F401
 except ModuleNotFoundError as error:
@@ -84,14 +86,32 @@ from horo.torch.mpi_ops import (
     synchronize,
 )
 from horo.torch.optimizer import DistributedOptimizer
+from horo.torch.sharded import ShardedOptimizer
 from horo.torch.sync_batch_norm import SyncBatchNorm
 
 _register_backend()
+
+# Imported by who uses them.
+_LATER = {
+    "DistributedDataParallel": "horo.torch.parallel.module",
+    "comm_hook": "horo.torch.parallel.comm_hook",
+    "hooks": "horo.torch.parallel",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "Adasum",
     "Average",
     "Compression",
+    "DistributedDataParallel",
     "DistributedOptimizer",
     "HorovodInternalError",
     "HostsUpdatedInterrupt",
@@ -99,6 +119,7 @@ __all__ = [
     "Min",
     "ProcessSet",
     "Product",
+    "ShardedOptimizer",
     "Sum",
     "SyncBatchNorm",
     "add_process_set",
@@ -120,6 +141,7 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ccl_built",
+    "comm_hook",
     "cross_rank",
     "cross_size",
     "cuda_built",
@@ -136,6 +158,7 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
+    "hooks",
     "init",
     "is_homogeneous",
     "is_initialized",

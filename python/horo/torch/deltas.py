@@ -16,6 +16,7 @@ class Deltas(Gradients):
     """Every rank steps by itself; the steps are combined, and done from where all ranks were."""
 
     averages_losses = False
+    in_gradients = False
 
     def arrived(self, slot: Slot) -> None:
         if slot.left <= 0:

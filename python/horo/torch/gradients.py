@@ -6,6 +6,7 @@ gradients has come. Single gradients are handed in several at a time, which cost
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 import warnings
@@ -21,7 +22,7 @@ from horo.handles import Handle
 from horo.torch.compression import NoneCompressor
 from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
 from horo.torch.parcels import Parcel, Settings, Slot, too_many
-from horo.torch.tensors import dtype_number
+from horo.torch.tensors import dtype_number, tensor_reader
 from horo.world import world
 
 # So much is put together before it is handed in: small enough that the first bytes travel early in the backward pass.
@@ -38,22 +39,21 @@ class Gradients:
     """The reductions of one optimizer's gradients."""
 
     averages_losses = True  # Of closures.
+    in_gradients = True  # That is what is reduced.
 
     def __init__(self, optimizer: torch.optim.Optimizer, names: dict[torch.Tensor, str], settings: Settings) -> None:
         self.optimizer = optimizer
         self.names = names
         self.settings = settings
-        self.synchronized = False
+        self._arrivals = _horo.Arrivals(world, tensor_reader(), torch._C._current_graph_task_id, _FLUSH_BYTES)
         self._hooked = world.runtime.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
         self._waits = waits_in_backward()
         self._runtime: _horo.Runtime | None = None
         self._works = False
-        self._task = -1
-        self._sent = 0
-        self._pending: list[Slot] = []
-        self._pending_bytes = 0
         self._under_way: list[tuple[Handle | Callable[[], Any], list[tuple[Slot | Parcel, Any, Any]]]] = []
         self.slots: dict[torch.Tensor, Slot] = {}
+        self._adopted: list[torch.Tensor] = []
+        self._frozen: list[Slot] = []  # Have no hook.
         self._hooks: list[Any] = []
         weakref.finalize(self, _remove, self._hooks)
         self.adopt()
@@ -63,17 +63,24 @@ class Gradients:
 
     def adopt(self) -> list[Slot]:
         """Looks for parameters that are new. Returns them."""
-        new = []
-        for number, group in enumerate(self.optimizer.param_groups):
-            for index, param in enumerate(group["params"]):
-                slot = self.slots.get(param)
-                if slot is None:
-                    name = self.names.setdefault(param, f"allreduce.noname.{number}.{index}")
-                    slot = self.slots[param] = Slot(param, name, self.settings.passes)
-                    new.append(slot)
-                if slot.hook is None and param.requires_grad and self._hooked:
-                    slot.hook = param.register_post_accumulate_grad_hook(_hook_of(weakref.ref(self), slot))
+        params = [param for group in self.optimizer.param_groups for param in group["params"]]
+        new: list[Slot] = []
+        if len(params) != len(self._adopted) or not all(map(operator.is_, params, self._adopted)):
+            self._adopted = params
+            for number, group in enumerate(self.optimizer.param_groups):
+                for index, param in enumerate(group["params"]):
+                    if param not in self.slots:
+                        name = self.names.setdefault(param, f"allreduce.noname.{number}.{index}")
+                        slot = Slot(param, name, self._arrivals, weakref.ref(self), self.settings.passes)
+                        self.slots[param] = slot
+                        new.append(slot)
+            self._frozen += new
+        if self._frozen and self._hooked:
+            for slot in self._frozen:
+                if slot.param.requires_grad:
+                    slot.hook = slot.param.register_post_accumulate_grad_hook(slot)
                     self._hooks.append(slot.hook)
+            self._frozen = [slot for slot in self._frozen if slot.hook is None]
         return new
 
     def works(self) -> bool:
@@ -83,6 +90,7 @@ class Gradients:
             self._runtime = runtime
             ranks = self.settings.process_set
             self._works = self._hooked and ranks.included() and ranks.size() > 1
+            self._arrivals.runtime = runtime if self._works and self.in_gradients else None
             self._under_way = []  # What belonged to another runtime has ended.
             self.reset()
             self.joined()
@@ -96,9 +104,19 @@ class Gradients:
         for slot in self.slots.values():
             slot.left = passes
 
+    @property
+    def synchronized(self) -> bool:
+        return self._arrivals.synchronized
+
+    @synchronized.setter
+    def synchronized(self, value: bool) -> None:
+        self._arrivals.synchronized = value
+
     # ---- What the hooks of parameters do
 
     def arrived(self, slot: Slot) -> None:
+        """A gradient has come that is unusual, or at an unusual time. The hooks do the same for all others, and call
+        flush(), send() of a parcel, and watch_end() when these are due."""
         if not self.works():
             return
         if slot.filled:
@@ -114,7 +132,7 @@ class Gradients:
             self._ready(slot, gradient)
         elif slot.parcel is not None:
             slot.parcel.take(slot, gradient)
-        self._watch_end()
+        self.watch_end()
 
     def _take_back(self, slot: Slot) -> None:
         """Zeros were sent for it at the end of an earlier pass of this step, and now its gradient comes after all. What
@@ -123,20 +141,18 @@ class Gradients:
         if slot.parcel is None and self.settings.op == Average:
             slot.sent = False
             slot.left = 1
-            self._sent -= 1
+            self._arrivals.sent -= 1
 
     def _ready(self, slot: Slot, gradient: torch.Tensor) -> None:
         slot.sent = True
-        self._sent += 1
+        self._arrivals.sent += 1
         if gradient.is_sparse:
             if not self.settings.sparse_as_dense:
                 self._send_sparse(slot, gradient)
                 return
             gradient = slot.param.grad = gradient.to_dense()
         if slot.parcel is None:
-            self._pending.append(slot)
-            self._pending_bytes += gradient.nbytes
-            if self._pending_bytes >= _FLUSH_BYTES:
+            if self._arrivals.add(slot, gradient.nbytes):
                 self.flush()
             return
         slot.parcel.take(slot, gradient)
@@ -156,14 +172,16 @@ class Gradients:
 
     def flush(self) -> None:
         """Hands in what has come and travels alone."""
-        slots, self._pending, self._pending_bytes = self._pending, [], 0
-        if not slots:
-            return
-        self.send(slots, together=False)
+        if self._arrivals.pending:
+            self.send(self._arrivals.take_pending(), together=False)
 
     def send(self, slots: list[Slot], *, together: bool) -> None:
         compression = self.settings.compression
         if compression is NoneCompressor:
+            batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
+            if batch is not None:
+                self.began(Handle(batch, lambda _: None), [])
+                return
             given = [(slot, slot.param.grad, None) for slot in slots]
         else:
             given = [(slot, *compression.compress(slot.param.grad)) for slot in slots]
@@ -215,16 +233,16 @@ class Gradients:
 
     # ---- The end of a backward pass
 
-    def _watch_end(self) -> None:
+    def watch_end(self) -> None:
         # Not a flag: a pass that failed never ends, and the next has another number.
         task = torch._C._current_graph_task_id()
-        if task != self._task:
-            self._task = task
+        if task != self._arrivals.watched:
+            self._arrivals.watched = task
             torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
 
     def _backward_ended(self) -> None:
         missing = self._missing()
-        if missing and self._sent and all(slot.late for slot in missing):
+        if missing and self._arrivals.sent and all(slot.late for slot in missing):
             # They did not come in an earlier step either: zeros for them now, so that there is something to wait for.
             self._fill(missing)
             for slot in missing:
@@ -261,8 +279,11 @@ class Gradients:
     def loss_name(self) -> str:
         return f"{next(iter(self.slots.values())).name}.loss"
 
+    def _all_sent(self) -> bool:
+        return self._arrivals.sent == len(self.slots)
+
     def _missing(self) -> list[Slot]:
-        if self._sent == len(self.slots):
+        if self._all_sent():
             return []
         return [slot for slot in self.slots.values() if not slot.sent and slot.param.requires_grad]
 
@@ -274,6 +295,8 @@ class Gradients:
 
     def _close_parcels(self) -> None:
         """All gradients that can come have come: parcels with frozen parameters go without these."""
+        if self._all_sent():
+            return
         for slot in self.slots.values():
             parcel = slot.parcel
             if parcel is not None and 0 < parcel.missing < len(parcel.slots):
@@ -299,21 +322,14 @@ class Gradients:
 
     def reset(self) -> None:
         """The next backward pass is the first of a step."""
-        self.synchronized = False
-        self._sent = 0
-        self._pending, self._pending_bytes = [], 0
-        for slot in self.slots.values():
-            slot.left = self.settings.passes
-            slot.sent = slot.filled = False
-            if slot.parcel is not None:
-                slot.parcel.missing = len(slot.parcel.slots)
+        self._arrivals.reset(self.slots, self.settings.passes)
 
     def outstanding(self) -> bool:
-        return bool(self._under_way or self._pending)
+        return bool(self._under_way or self._arrivals.pending)
 
     def untouched(self) -> bool:
         """No gradient has come since the last synchronize()."""
-        return self._sent == 0 and all(slot.left == self.settings.passes for slot in self.slots.values())
+        return self._arrivals.sent == 0 and all(slot.left == self.settings.passes for slot in self.slots.values())
 
     def _wait(self, seconds: float | None = None) -> bool:
         """For all that is under way. Of several failures the first is raised, after the end of the others."""
@@ -344,16 +360,6 @@ class Gradients:
                 whose.param.grad = result
             elif compression is not NoneCompressor:
                 whose.param.grad.copy_(compression.decompress(tensor, context))
-
-
-def _hook_of(reductions: weakref.ref[Gradients], slot: Slot) -> Callable[[torch.Tensor], None]:
-    def hook(_: torch.Tensor) -> None:
-        gradients = reductions()
-        if gradients is not None:
-            gradients.arrived(slot)
-
-    hook._torchdynamo_disable = True  # What torch.compiler.disable does, without importing the compiler.
-    return hook
 
 
 def _remove(hooks: list[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,38 +27,22 @@ class Settings(NamedTuple):
         return 1.0 / self.predivide, self.predivide
 
 
-class Slot:
-    """A parameter."""
+class Slot(_horo.Slot):
+    """A parameter, and the hook of its gradient. What changes with every gradient is the compiled part's: `left`,
+    `sent`, `filled`, `parcel` (None: travels alone), `native`, and `view`, the place of its gradient in a bucket."""
 
-    __slots__ = (
-        "dtype",
-        "filled",
-        "hook",
-        "late",
-        "left",
-        "name",
-        "native",
-        "param",
-        "parcel",
-        "sent",
-        "sparse",
-        "view",
-    )
+    __slots__ = ("dtype", "hook", "late", "name", "sparse")
+    _torchdynamo_disable = True  # What torch.compiler.disable does, without importing the compiler.
 
-    def __init__(self, param: torch.Tensor, name: str, passes: int) -> None:
-        self.param = param
+    def __init__(
+        self, param: torch.Tensor, name: str, arrivals: _horo.Arrivals, gradients: weakref.ref[Gradients], passes: int
+    ) -> None:
+        super().__init__(param, arrivals, gradients, passes)
         self.name = name
-        self.left = passes  # Backward passes until its gradient is complete.
-        self.sent = False  # Since the last synchronize().
         self.late = False  # Its gradient did not come in a step, and may not come again.
-        self.filled = False  # With zeros, at the end of a pass of this step.
         self.sparse = 0  # Dimensions of its gradient that are sparse.
         self.hook: Any = None
-        self.parcel: Parcel | None = None  # None: travels alone.
-        self.native: _horo.Reduction | None = None
-        self.dtype: torch.dtype | None = None  # That it is made for.
-        # The place of its gradient in a bucket.
-        self.view: torch.Tensor | None = None
+        self.dtype: torch.dtype | None = None  # That `native` is made for.
 
     def zeros(self) -> torch.Tensor:
         """A gradient of this parameter that changes nothing."""
@@ -77,12 +62,12 @@ def too_many(slot: Slot) -> AssertionError:
     )
 
 
-class Parcel:
-    """Gradients that are handed in together."""
+class Parcel(_horo.Parcel):
+    """Gradients that are handed in together, when none is `missing` any more."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
+        super().__init__(len(slots))
         self.slots = list(slots)
-        self.missing = len(self.slots)
         for slot in self.slots:
             slot.parcel = self
 

@@ -35,12 +35,17 @@ def dtype_number(tensor: Any, kind: str) -> int:
     return number
 
 
+def tensor_reader(*, exchange: bool = True) -> _horo.TensorReader:
+    """Looks at tensors from compiled code; without `exchange` through attributes, as where torch has no better."""
+    return _horo.TensorReader(torch.Tensor, torch.strided, _DTYPES, exchange)
+
+
 def _is_lazy(tensor: torch.Tensor) -> bool:
     """Whether what lies in memory is not yet what the tensor says."""
     return tensor.is_conj() or tensor.is_neg()
 
 
-def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+def dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """The strides if the elements lie without gaps and overlaps, in whatever order of dimensions."""
     strides = tensor.stride()
     expected = 1
@@ -60,7 +65,7 @@ class _TorchAdapter:
         if _is_lazy(source):
             source = source.resolve_conj().resolve_neg()
         if not source.is_contiguous():
-            strides = _dense_strides(source) if kind in _ELEMENTWISE else None
+            strides = dense_strides(source) if kind in _ELEMENTWISE else None
             if strides is None:
                 source = source.contiguous()
         if kind not in _ELEMENTWISE:
@@ -73,7 +78,7 @@ class _TorchAdapter:
         strides = None
         as_it_lies = not _is_lazy(tensor)
         if as_it_lies and not tensor.is_contiguous():
-            strides = _dense_strides(tensor)
+            strides = dense_strides(tensor)
             as_it_lies = strides is not None
         if as_it_lies:
             # The storage: the tensor may be given another one meanwhile (tensor.data = ...).
