@@ -56,7 +56,7 @@ TEST_P(ApiReducerFailure, ModelsThatDifferAreNamedOnAllRanksWithBothValues) {
                  "rank 2 has parameter 2 as 'other', f32[300]; rank 0 has parameter 2 as 'p2', f32[300]");
     expect_words(error_with([](Model& model) { model.dtypes = {HORO_F64}; }), "'p0', f64[2000]; rank 0 has");
     expect_words(error_with([](Model& model) { model.shapes.pop_back(); }),
-                 "rank 2 has 2 parameters, rank 0 has 3; the first that only one of them has is parameter 2 as 'p2'");
+                 "rank 0 has parameter 2 as 'p2', f32[300]; rank 2 has no more after parameter 1 as 'p1', f32[7]");
     expect_words(error_with([](Model& model) { model.options.find_unused = 1; }), "find unused yes");
     Model model = small_model();
     Reducer reducer = model.make(group);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "horo/base/text.h"
 #include "horo/kernel/reduce.h"
@@ -21,7 +20,7 @@ std::string limits_text(const std::vector<uint64_t>& limits) {
 
 std::string options_text(const ReducerOptions& options) {
   const auto word = [](bool is) { return is ? "yes" : "no"; };
-  return text("first limits ", limits_text(options.first_limits), "; rebuilt limits ",
+  return text("the options first limits ", limits_text(options.first_limits), "; rebuilt limits ",
               limits_text(options.rebuilt_limits), "; find unused ", word(options.rules.find_unused), "; static graph ",
               word(options.rules.static_graph), "; skip unused ", word(options.rules.skip_unused),
               "; small bucket last ", word(options.small_last));
