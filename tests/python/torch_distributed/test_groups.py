@@ -121,7 +121,7 @@ def test_a_barrier_names_who_does_not_come(dist: ModuleType, rank: int, size: in
     late = size - 1
     for wait_all in (False, True):
         if rank != late:
-            words = f"rank {late} failed to pass" if rank == 0 else "rank 0 did not say"
+            words = f"Rank {late} failed to pass" if rank == 0 else "successfully reached monitoredBarrier, but"
             with pytest.raises(RuntimeError, match=words):
                 horo.torch.monitored_barrier(timeout=timedelta(seconds=0.3), wait_all_ranks=wait_all)
         dist.barrier()

@@ -77,6 +77,21 @@ def test_torchs_ddp_trains(dist: ModuleType, rank: int, size: int, arguments: di
         torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_horos_ddp_trains_on_a_process_group(dist: ModuleType, rank: int) -> None:
+    import horo.torch
+
+    modules = [model(), model()]
+    both = [
+        horo.torch.DistributedDataParallel(modules[0], process_group=dist.group.WORLD),
+        nn.parallel.DistributedDataParallel(modules[1]),
+    ]
+    for parallel in both:
+        train(parallel, torch.optim.SGD(parallel.parameters(), lr=0.1), rank)
+        check_equal(dist, parallel.module)
+    for one, wanted in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        torch.testing.assert_close(one, wanted)
+
+
 def test_comm_hooks_of_torch_work(dist: ModuleType, rank: int) -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 

@@ -5,10 +5,10 @@
     python driver.py test_all_reduce_sum  # some
     python driver.py --list passes.txt    # those of a list that are to be run so
 
-Many tests ask for the name of the back end when they are defined, and are skipped for one that the suite does not
-know. With --as they are defined for another one; they run on horo all the same. Prints a line for each test, with its
-outcome and, where it was skipped, the reason. The exit code is 1 if one failed. Ranks are forked off a process that has
-imported torch: a test takes a fraction of a second.
+Many tests ask for the name of the back end, and are skipped for one that the suite does not know. With --as they are
+told another one's; they run on horo all the same, and on horo's monitored_barrier. Prints a line for each test, with
+its outcome and, where it was skipped, the reason. The exit code is 1 if one failed. Ranks are forked off a process that
+has imported torch: a test takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 import unittest
 from pathlib import Path
 
-RANKS = 3
+RANKS = 4
 SECONDS_FOR_ONE = 60
 
 
@@ -41,7 +41,7 @@ def prepare(folder: str, name: str) -> None:
 def load() -> type[unittest.TestCase]:
     import torch
 
-    import horo.torch  # noqa: F401  Registers the back end.
+    import horo.torch
 
     torch.set_num_threads(1)
     from torch.testing._internal import common_distributed
@@ -50,7 +50,15 @@ def load() -> type[unittest.TestCase]:
         common_distributed.DistTestCases.backend_feature[feature].add("horo")
     from torch.testing._internal.distributed import distributed_test as suite
 
-    suite.BACKEND = os.environ["BACKEND"] = "horo"
+    init = suite.dist.init_process_group
+
+    def init_horo(backend: str, *arguments: object, **named: object) -> None:
+        assert backend == suite.BACKEND
+        init("horo", *arguments, **named)
+
+    suite.dist.init_process_group = init_horo
+    if suite.BACKEND == "gloo":
+        suite.dist.monitored_barrier = horo.torch.monitored_barrier
 
     class TorchSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
         def setUp(self) -> None:
@@ -89,7 +97,8 @@ class Lines(unittest.TestResult):
     def _fail(self, test: unittest.TestCase, error: object) -> None:
         kind, value, _ = error  # type: ignore[misc]
         words = [line for line in str(value).splitlines() if line.strip()]
-        self._tell(test, "failed", f"{kind.__name__}: {words[-1] if words else ''}")
+        told = [line for line in words if "Error: " in line] or words or [""]
+        self._tell(test, "failed", f"{kind.__name__}: {told[-1]}")
         if os.environ.get("SUITE_VERBOSE"):
             print(value, flush=True)
 

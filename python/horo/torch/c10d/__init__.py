@@ -28,10 +28,10 @@ def monitored_barrier(
     """A barrier of a group of the back end horo that names who did not come.
 
     As ``torch.distributed.monitored_barrier``, which torch keeps for gloo: rank 0 of the group raises ``RuntimeError``
-    with the first rank that did not come in time, or with all of them if ``wait_all_ranks``; so do the others, who
+    with the first rank that did not come in time, or with all of them if ``wait_all_ranks``. The others raise too, but
     cannot know who is missing.
     """
-    from horo.torch.c10d.monitored import monitored_barrier as run
     from horo.torch.c10d.process_group import group_of
 
-    run(group_of(group), timeout, wait_all_ranks)
+    if group is not dist.GroupMember.NON_GROUP_MEMBER:
+        group_of(group).monitored_barrier(timeout, wait_all_ranks)

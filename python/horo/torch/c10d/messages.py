@@ -14,6 +14,7 @@ from horo.torch.c10d.work import Work, error_of
 ANYBODY = -1
 # torch's tags are ints of 32 bits, which may be negative; above them are those of this package.
 _TAGS = 1 << 32
+FIRST_OWN_TAG = _TAGS
 
 
 class Messages:

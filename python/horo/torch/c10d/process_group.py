@@ -14,6 +14,7 @@ from horo import _horo
 from horo.torch.c10d.boot import start_engine
 from horo.torch.c10d.collectives import Collectives
 from horo.torch.c10d.messages import Messages
+from horo.torch.c10d.monitored import monitored_barrier
 from horo.world import interruptibly
 
 _live: weakref.WeakSet[ProcessGroupHoro] = weakref.WeakSet()
@@ -44,9 +45,13 @@ class ProcessGroupHoro(Collectives, Messages, dist.ProcessGroup):
         """The ordered group, for what is built on it."""
         return self._members()
 
-    def ordered_group(self, ranks: list[int]) -> _horo.Group:
-        """Another ordered group of ranks of the job (rising), which all of them make in the same order."""
-        return interruptibly(lambda: self.engine.group(ranks))
+    def ordered_group(self, ranks: list[int] | None = None) -> _horo.Group:
+        """Another ordered group of this one's ranks, or of these of its engine's (rising).
+
+        All of them make it, in the same order. Operations of different groups never meet.
+        """
+        members = self._members().ranks if ranks is None else ranks
+        return interruptibly(lambda: self.engine.group(members))
 
     # What torch asks of every group.
 
@@ -96,6 +101,12 @@ class ProcessGroupHoro(Collectives, Messages, dist.ProcessGroup):
     def _wait_for_pending_works(self) -> None:
         """Everything that was begun before this is done then."""
         self.barrier().wait()
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """See horo.torch.monitored_barrier."""
+        if isinstance(timeout, (int, float)):  # Seconds, as torch's takes them too.
+            timeout = timedelta(seconds=timeout)
+        monitored_barrier(self, timeout, wait_all_ranks)
 
     # The end
 

@@ -30,7 +30,7 @@ def error_of(error: BaseException) -> BaseException:
     if isinstance(error, HorovodInternalError) and not isinstance(error, HoroError):
         words = str(error)
         if error.code == "timeout":
-            words = f"Timed out: {words}"
+            words = f"the back end horo Timed out in this operation: {words}"
         return HoroError(words, error.code, error.lost_ranks)
     return error
 
@@ -129,7 +129,7 @@ class Work(dist._Work):
             # In slices, so that Ctrl-C ends the waiting.
             while not request.wait(SLICE_SECONDS):
                 if limit is not None and time.monotonic() > limit:
-                    raise HoroError("Timed out: wait() took longer than its timeout; it goes on", "timeout", ())
+                    raise HoroError("this wait() Timed out before the operation was done; it goes on", "timeout", ())
         except HoroError:
             raise
         except (HorovodInternalError, ValueError) as error:
