@@ -37,7 +37,9 @@ horo_status* horo_engine_start(const horo_engine_options* options, horo_engine**
 }
 
 void horo_engine_shutdown(horo_engine* engine) {
-  if (!is_absent(engine, "horo_engine_shutdown", "engine")) engine->engine->shutdown();
+  if (is_absent(engine, "horo_engine_shutdown", "engine")) return;
+  if (engine->courier != nullptr) engine->courier->stop(Status(Code::kStopped, "the engine was shut down"));
+  engine->engine->shutdown();
 }
 
 void horo_engine_destroy(horo_engine* engine) { delete engine; }

@@ -83,6 +83,15 @@ std::vector<uint64_t> equal_counts(const horo_group* group, uint64_t count) {
 
 }  // namespace
 
+horo::group::Callback horo::api::call_of(horo_callback callback, void* context) {
+  if (callback == nullptr) return {};
+  return [callback, context](const Status& status) {
+    horo_status* handle = to_handle(status);
+    callback(context, handle);
+    horo_status_free(handle);
+  };
+}
+
 horo_group* horo_engine_world(horo_engine* engine) {
   return is_absent(engine, "horo_engine_world", "engine") ? nullptr : &engine->world;
 }
@@ -162,16 +171,8 @@ horo_status* horo_group_submit(horo_group* group, const horo_operation* operatio
   return horo::api::guarded([&]() -> Status {
     HORO_ASSIGN(horo_operation all, complete(group, operation));
     HORO_ASSIGN(Operation what, operation_of(*group, all));
-    horo::group::Callback call;
-    if (callback != nullptr) {
-      call = [callback, context](const Status& status) {
-        horo_status* handle = horo::api::to_handle(status);
-        callback(context, handle);
-        horo_status_free(handle);
-      };
-    }
     HORO_ASSIGN(auto handle, group->group->submit(std::move(what), as_bytes(input), as_bytes(output), deadline_of(all),
-                                                  std::move(call)));
+                                                  horo::api::call_of(callback, context)));
     if (request != nullptr) *request = new horo_request{std::move(handle)};
     return {};
   });

@@ -10,6 +10,7 @@
 #include "horo/api/horo.h"
 #include "horo/base/status.h"
 #include "horo/engine/runtime.h"
+#include "horo/group/courier.h"
 #include "horo/group/engine.h"
 #include "horo/group/fork.h"
 #include "horo/net/key.h"
@@ -29,6 +30,7 @@ struct horo_group {
 struct horo_engine {
   std::unique_ptr<horo::rendezvous::Store> store;
   std::unique_ptr<horo::group::Engine> engine;
+  std::unique_ptr<horo::group::Courier> courier;  ///< Null until messages are opened; goes before the engine.
   horo_group world;
 };
 
@@ -90,6 +92,9 @@ Status wait_in_pieces(const horo_handle& handle, Deadline deadline);
 
 /// Remembers for horo_last_error() that `what` of a call that returns no status is null. True when it is.
 bool is_absent(const void* what, const char* function, const char* name);
+
+/// The user's callback as one of the library's; empty for null.
+group::Callback call_of(horo_callback callback, void* context);
 
 /// None for operations that named tensors do not have.
 std::optional<engine::Kind> kind_of(horo_kind kind);

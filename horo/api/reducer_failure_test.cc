@@ -257,6 +257,7 @@ TEST_P(ApiReducerFailure, AReducerMayBeDestroyedWithGradientsUnderWay) {
       auto reducer = std::make_unique<Reducer>(model.make(group));
       const auto memory = reducer->memory(0);
       Gradients gradients(model);
+      engine.world().barrier();  // Rank 1 has a reducer, too.
       reducer->prepare_backward();
       if (engine.rank() == 0) {
         for (size_t parameter : kAll) reducer->ready(parameter, gradients.values[parameter].data());

@@ -272,7 +272,7 @@ void Group::note_waiting(int member, Time since) {
 void Group::member_left(int rank) {
   {
     std::lock_guard lock(mutex_);
-    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group"));
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group")).with_lost({rank});
   }
   note_over();
 }

@@ -67,8 +67,9 @@ class Post {
   /// Moves what waits, as far as there is room now.
   void pump();
 
-  /// Bytes that wait for room, to all members together.
+  /// Bytes that wait for room, to all members together, and to one.
   size_t queued() const;
+  size_t queued(int member) const { return pairs_[static_cast<size_t>(member)].queue.bytes(); }
   /// "shm", "control", or "none" for this member itself.
   std::string_view transport_name(int member) const;
 

@@ -32,6 +32,9 @@ class Request {
   const std::byte* in() const { return in_; }
   std::byte* out() const { return out_; }
   Deadline deadline() const { return deadline_; }
+  /// Of a message that was received: the member that sent it; -1 for all else. Before finish().
+  void set_source(int member) { source_ = member; }
+  int source() const { return done() ? source_ : -1; }
   void finish(const Status& status);
 
  private:
@@ -45,6 +48,7 @@ class Request {
   std::atomic<uint32_t> ended_{0};
   std::atomic<uint32_t> sleepers_{0};
   std::optional<Status> status_;  ///< Written once, before ended_.
+  int source_ = -1;               ///< The same.
 };
 
 using RequestHandle = std::shared_ptr<Request>;

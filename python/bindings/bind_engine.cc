@@ -70,11 +70,16 @@ OrderedGroup world_of(const nb::object& self) {
   auto& place = nb::cast<EnginePlace&>(self);
   std::vector<int> ranks(static_cast<size_t>(place.engine->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return {place.engine->world(), std::move(ranks), self, place.keeper};
+  OrderedGroup world(place.engine->world(), std::move(ranks), self, place.keeper);
+  world.engine = place.engine->get();
+  return world;
 }
 
 OrderedGroup group_of(const nb::object& self, std::vector<int> ranks) {
-  return make_group(*nb::cast<EnginePlace&>(self).engine, std::move(ranks), self);
+  Engine& engine = *nb::cast<EnginePlace&>(self).engine;
+  OrderedGroup group = make_group(engine, std::move(ranks), self);
+  group.engine = engine.get();
+  return group;
 }
 
 /// Bytes of the engine, which they keep alive.
@@ -126,6 +131,10 @@ void bind_engine(nb::module_& module) {
       .def("world", &world_of, "The group of all ranks.")
       .def("group", &group_of, nb::arg("ranks"),
            "A group of these ranks (rising), which all of them make in the same order.")
+      .def(
+          "open_messages", [](EnginePlace& self) { check(horo_messages_open(self.engine->get())); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "Called once by all ranks, in the order of the world's operations: Group.send and receive work from then on.")
       .def("allocate", &allocate, nb::arg("bytes"), "Memory that the other ranks of this host can read.")
       .def("shutdown", &shutdown);
 }

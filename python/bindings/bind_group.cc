@@ -175,19 +175,42 @@ void fill(Call& call, const OrderedGroup& self, int kind, int dtype, int op, int
   call.operation.timeout = timeout;
 }
 
-UnderWay submit(OrderedGroup& self, int kind, uintptr_t input, uintptr_t output, nb::object memory, int dtype, int op,
-                uint64_t count, int root, int target, std::vector<uint64_t> counts,
-                std::vector<uint64_t> receive_counts, double prescale, double postscale, double timeout) {
+template <class Hand>
+UnderWay hand(OrderedGroup& self, nb::object memory, const Hand& call) {
   self.keeper->sweep();
-  Call call{.counts = std::move(counts), .receive_counts = std::move(receive_counts)};
-  fill(call, self, kind, dtype, op, root, target, count, prescale, postscale, timeout);
   auto notice = std::make_shared<Notice>();
   auto context = std::make_unique<std::shared_ptr<Notice>>(notice);
   horo_request* request = nullptr;
-  check(horo_group_submit(self.group.get(), &call.operation, reinterpret_cast<const void*>(input),
-                          reinterpret_cast<void*>(output), &Notice::callback, context.get(), &request));
+  check(call(context.get(), &request));
   (void)context.release();  // The callback's now.
   return {request, std::move(notice), std::move(memory), self.keeper};
+}
+
+UnderWay submit(OrderedGroup& self, int kind, uintptr_t input, uintptr_t output, nb::object memory, int dtype, int op,
+                uint64_t count, int root, int target, std::vector<uint64_t> counts,
+                std::vector<uint64_t> receive_counts, double prescale, double postscale, double timeout) {
+  Call call{.counts = std::move(counts), .receive_counts = std::move(receive_counts)};
+  fill(call, self, kind, dtype, op, root, target, count, prescale, postscale, timeout);
+  return hand(self, std::move(memory), [&](void* context, horo_request** request) {
+    return horo_group_submit(self.group.get(), &call.operation, reinterpret_cast<const void*>(input),
+                             reinterpret_cast<void*>(output), &Notice::callback, context, request);
+  });
+}
+
+UnderWay send(OrderedGroup& self, int to, uint64_t tag, uintptr_t address, size_t bytes, nb::object memory,
+              double timeout) {
+  return hand(self, std::move(memory), [&](void* context, horo_request** request) {
+    return horo_message_send(self.engine, self.group.get(), to, tag, reinterpret_cast<const void*>(address), bytes,
+                             timeout, &Notice::callback, context, request);
+  });
+}
+
+UnderWay receive(OrderedGroup& self, int from, uint64_t tag, uintptr_t address, size_t bytes, nb::object memory,
+                 double timeout) {
+  return hand(self, std::move(memory), [&](void* context, horo_request** request) {
+    return horo_message_receive(self.engine, self.group.get(), from, tag, reinterpret_cast<void*>(address), bytes,
+                                timeout, &Notice::callback, context, request);
+  });
 }
 
 /// On this thread: the shortest way for small operations, and deaf to signals.
@@ -219,6 +242,7 @@ void bind_group(nb::module_& module, nb::class_<Job>& job) {
       .def("done", &UnderWay::done)
       .def("wait", &UnderWay::wait, nb::arg("seconds"),
            "False when it is not done by then, or a signal came; raises what it ended in.")
+      .def("source", &UnderWay::source, "Of a message that was received: the member that sent it; else -1.")
       .def(
           "tell",
           [](UnderWay& self, const CompletionsPlace& to, uint64_t number) { self.tell(to.completions, number); },
@@ -231,6 +255,11 @@ void bind_group(nb::module_& module, nb::class_<Job>& job) {
       .def(
           "give_up", [](OrderedGroup& self, const std::string& why) { self.group.give_up(why); }, nb::arg("why"),
           nb::call_guard<nb::gil_scoped_release>(), "Ends the group, here and on the other members.")
+      .def("send", &send, nb::arg("to"), nb::arg("tag"), nb::arg("address"), nb::arg("bytes"), nb::arg("memory").none(),
+           nb::arg("timeout"),
+           "Sends a message to a member, in no order with the operations; of an engine that opened messages.")
+      .def("receive", &receive, nb::arg("from_"), nb::arg("tag"), nb::arg("address"), nb::arg("bytes"),
+           nb::arg("memory").none(), nb::arg("timeout"), "Receives one from a member; -1: from whoever sends first.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::arg("memory").none(),
            nb::kw_only(), nb::arg("dtype") = static_cast<int>(HORO_BYTE), nb::arg("op") = static_cast<int>(HORO_SUM),
            nb::arg("count") = 0, nb::arg("root") = 0, nb::arg("target") = 0,

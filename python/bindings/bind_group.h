@@ -9,6 +9,8 @@
 
 #include "bindings.h"
 
+#include "horo/api/messages.h"
+
 namespace horo::python {
 
 /// Requests that have ended, by number. Filled by threads of the library, which never take the interpreter's lock;
@@ -73,6 +75,8 @@ class UnderWay {
   bool done() const;
   /// False when it is not done by then, or a signal came; throws what it ended in. Others run meanwhile.
   bool wait(double seconds);
+  /// Of a message that was received: the member that sent it.
+  int source() const { return horo_request_source(request_); }
   void tell(std::shared_ptr<Completions> to, uint64_t number) { notice_->tell(std::move(to), number); }
 
  private:
@@ -92,6 +96,7 @@ struct OrderedGroup {
   std::vector<int> ranks;
   nanobind::object owner;
   std::shared_ptr<Keeper> keeper;
+  horo_engine* engine = nullptr;  ///< Where the program owns it: messages need it.
 };
 
 /// Made by an engine or a runtime, whose Python object is `owner`.

@@ -129,7 +129,7 @@ nb::dict dtypes() {
       {"uint32", HORO_U32},         {"int32", HORO_I32},     {"uint64", HORO_U64},      {"int64", HORO_I64},
       {"float16", HORO_F16},        {"bfloat16", HORO_BF16}, {"float32", HORO_F32},     {"float64", HORO_F64},
       {"bool", HORO_BOOL},          {"complex64", HORO_C64}, {"complex128", HORO_C128}, {"float8_e4m3fn", HORO_F8E4M3},
-      {"float8_e5m2", HORO_F8E5M2}, {"byte", HORO_BYTE}};
+      {"float8_e5m2", HORO_F8E5M2}};
   nb::dict all;
   for (const auto& [name, number] : kAll) all[name] = static_cast<int>(number);
   return all;

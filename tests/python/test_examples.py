@@ -39,6 +39,7 @@ def test_numpy_alone_trains() -> None:
         ("torch_ddp_digits.py", 2, ["--epochs", "3"], 0.9),
         ("torch_ddp_comm_hooks.py", 2, ["--epochs", "3", "--hook", "int8"], 0.9),
         ("torch_ddp_uneven_inputs.py", 2, ["--epochs", "3"], 0.9),
+        ("torch_distributed_ddp.py", 2, ["--epochs", "8"], 0.85),
         ("torch_vae.py", 2, ["--distributed_backend", "horo"], None),
         ("torch_vae.py", 2, ["--distributed_backend", "torch"], None),
     ],

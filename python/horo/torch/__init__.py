@@ -19,6 +19,8 @@ from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horo.launch import run
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horo.torch import elastic
+from horo.torch.c10d import monitored_barrier
+from horo.torch.c10d import register as _register_backend
 from horo.torch.compression import Compression
 from horo.torch.functions import (
     allgather_object,
@@ -86,6 +88,8 @@ from horo.torch.mpi_ops import (
 from horo.torch.optimizer import DistributedOptimizer
 from horo.torch.sharded import ShardedOptimizer
 from horo.torch.sync_batch_norm import SyncBatchNorm
+
+_register_backend()
 
 # Imported by who uses them.
 _LATER = {
@@ -161,6 +165,7 @@ __all__ = [
     "join",
     "local_rank",
     "local_size",
+    "monitored_barrier",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",
