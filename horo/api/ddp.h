@@ -19,12 +19,14 @@
  * used by nobody else while an iteration is under way, except by hooks of the caller (horo_reducer_take).
  *
  * Memory. Gradients are dense, lie as their parameter's strides say, and can be read by the host. A gradient given to
- * horo_reducer_ready() is read before that call returns (with a static graph: until the end of the iteration, in the
- * first one), and written by horo_reducer_finish() unless `outputs` says otherwise.
+ * horo_reducer_ready() of less than 1 MiB is read before that call returns (with a static graph: until the end of the
+ * iteration, in the first one), and written by horo_reducer_finish() unless `outputs` says otherwise. Larger ones may
+ * be reduced where they lie, and must stay valid and untouched until horo_reducer_finish(): without views, find_unused,
+ * sparse gradients and hooks. A group has them in operations of their own then.
  *
  * Failure. When an iteration fails (a member is lost, a hook failed, a parameter got no gradient) horo_reducer_finish()
- * fails on every member with the same words, the gradients of this rank are whatever they were or are lost (views),
- * and the reducer is ready for the next iteration, which works if the group lives. */
+ * fails on every member with the same words, the gradients of this rank are whatever they were, or reduced already
+ * (large ones), or lost (views), and the reducer is ready for the next iteration, which works if the group lives. */
 #ifndef HORO_API_DDP_H_
 #define HORO_API_DDP_H_
 

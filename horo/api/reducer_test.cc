@@ -114,6 +114,39 @@ TEST_P(ApiReducer, GradientsThatAreViewsOfBucketsStayWhereTheyAre) {
   });
 }
 
+TEST_P(ApiReducer, LargeGradientsAmongSmallOnesAreReducedWhereTheyLie) {
+  for (int ranks : {1, 2, 3}) {
+    std::vector<std::vector<std::vector<float>>> results(static_cast<size_t>(ranks));
+    run(ranks, [&](Engine& engine) {
+      Model model{.shapes = {{5}, {600, 500}, {7}, {3, 2}, {1000, 300}, {270000}}, .rebuilt_limits = {1 << 20}};
+      Group group = engine.group(range_of(engine.size()));
+      Reducer reducer = model.make(group);
+      Gradients gradients(model);
+      for (uint64_t iteration = 0; iteration < 3; ++iteration) {
+        gradients.fill(engine.rank(), iteration);
+        iterate(reducer, gradients, {5, 4, 3, 2, 1, 0});
+        gradients.expect_averages(ranks, iteration);
+      }
+      // A rank without data gives zeros, out of the bucket; results can be asked for elsewhere.
+      gradients.fill(engine.rank(), 3);
+      Gradients elsewhere(model);
+      std::vector<void*> outputs;
+      for (auto& values : elsewhere.values) outputs.push_back(values.data());
+      reducer.prepare_forward();
+      reducer.prepare_backward();
+      for (size_t p = 0; engine.rank() > 0 && p < 6; ++p) reducer.ready(p, gradients.values[p].data());
+      if (engine.rank() == 0) reducer.ready_all();
+      reducer.finish_at(outputs.data(), -1);
+      for (size_t p = 0; p < 6; ++p) {
+        const float expected = Gradients::average(ranks, 3, p, 4, [](int rank) { return rank > 0; });
+        EXPECT_NEAR(elsewhere.values[p][4], expected, 1e-4F) << "parameter " << p;
+      }
+      results[static_cast<size_t>(engine.rank())] = elsewhere.values;
+    });
+    for (const auto& one : results) EXPECT_EQ(one, results[0]) << ranks << " ranks";
+  }
+}
+
 TEST_P(ApiReducer, BackwardPassesThatOnlyAddUpAreNotReduced) {
   run(2, [](Engine& engine) {
     Model model = small_model();

@@ -43,6 +43,8 @@ class BucketExchange : public Exchange {
  public:
   /// Before the first next() of an iteration.
   virtual void begin(const Round& round) = 0;
+  /// After begin(): in this iteration the gradient of a parameter is reduced where it lies.
+  virtual void put(size_t /*parameter*/, std::byte* /*gradient*/) {}
 };
 
 /// Memory that peers on this host can read.

@@ -129,7 +129,8 @@ void Reducer::copy_out(size_t index, std::span<std::byte* const> outputs) {
   if (options_.views || bucket.sparse) return;
   for (size_t parameter : bucket.parameters) {
     std::byte* to = place_of(parameter, outputs);
-    const std::byte* from = built_->memory[index].get() + layout().offset(parameter);
+    const std::byte* from =
+        stays(parameter) ? gradients_[parameter] : built_->memory[index].get() + layout().offset(parameter);
     if (to == nullptr || to == from || iteration_.globally_unused(parameter)) continue;
     kernel::copy(to, from, options_.parameters[parameter].bytes());
   }

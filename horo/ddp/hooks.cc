@@ -9,6 +9,15 @@
 
 namespace horo::ddp {
 
+namespace {
+
+BucketPlace in_parts(BucketPlace place) {
+  if (place.parts.empty()) place.parts.push_back({.offset = 0, .elements = place.bucket->elements});
+  return place;
+}
+
+}  // namespace
+
 Status check(const HookOptions& options) {
   if (options.kind > HookKind::kCaller) {
     return {Code::kInvalidArgument, text("there is no hook of kind ", static_cast<int>(options.kind))};
@@ -52,15 +61,27 @@ Result<std::unique_ptr<BucketExchange>> Hook::make(const BucketPlace& place, con
   return std::unique_ptr<BucketExchange>(std::make_unique<AllreduceExchange>(place));
 }
 
+AllreduceExchange::AllreduceExchange(BucketPlace place)
+    : place_(in_parts(std::move(place))), where_(place_.parts.size(), nullptr) {}
+
 void AllreduceExchange::begin(const Round& round) {
   factor_ = round.factor;
-  begun_ = false;
+  next_ = 0;
+  for (size_t i = 0; i < where_.size(); ++i) where_[i] = place_.memory + place_.parts[i].offset;
+}
+
+void AllreduceExchange::put(size_t parameter, std::byte* gradient) {
+  for (size_t i = 0; i < where_.size(); ++i) {
+    if (place_.parts[i].large && place_.parts[i].parameter == parameter) where_[i] = gradient;
+  }
 }
 
 Result<std::optional<Exchange::Step>> AllreduceExchange::next() {
-  if (std::exchange(begun_, true)) return std::optional<Step>();
-  return std::optional<Step>({allreduce_of(place_.bucket->dtype, place_.bucket->elements, factor_), place_.memory,
-                              place_.memory, place_.bucket->bytes()});
+  if (next_ == where_.size()) return std::optional<Step>();
+  const uint64_t elements = place_.parts[next_].elements;
+  std::byte* const memory = where_[next_++];
+  const DType dtype = place_.bucket->dtype;
+  return std::optional<Step>({allreduce_of(dtype, elements, factor_), memory, memory, elements * size_of(dtype)});
 }
 
 Result<std::unique_ptr<BucketExchange>> CastExchange::make(const BucketPlace& place, DType wire,

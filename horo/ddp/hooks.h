@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "horo/ddp/buckets.h"
 #include "horo/ddp/exchange.h"
@@ -25,12 +26,21 @@ struct HookOptions {
 
 Status check(const HookOptions& options);
 
+/// Elements of a bucket that are reduced by one operation: of one large gradient, or of several small ones.
+struct Part {
+  uint64_t offset = 0;  ///< Bytes from the beginning of the bucket.
+  uint64_t elements = 0;
+  size_t parameter = 0;
+  bool large = false;  ///< `parameter` alone, which may lie elsewhere.
+};
+
 /// Where a bucket is, and among whom it is reduced.
 struct BucketPlace {
   const Bucket* bucket = nullptr;
   std::byte* memory = nullptr;
   int member = 0;
   int members = 1;
+  std::vector<Part> parts = {};  ///< None: all in one.
 };
 
 class PowerSgdState;
@@ -51,18 +61,20 @@ class Hook {
   std::unique_ptr<PowerSgdState> power_sgd_;
 };
 
-/// The average, where the bucket is. The factor is the operation's: where memory is shared it costs nothing, because
-/// the sums are multiplied as they are made.
+/// The average, where the bucket is, or the gradient if it was put elsewhere. The factor is the operation's: where
+/// memory is shared it costs nothing, because the sums are multiplied as they are made.
 class AllreduceExchange : public BucketExchange {
  public:
-  explicit AllreduceExchange(const BucketPlace& place) : place_(place) {}
+  explicit AllreduceExchange(BucketPlace place);
   void begin(const Round& round) override;
+  void put(size_t parameter, std::byte* gradient) override;
   Result<std::optional<Step>> next() override;
 
  private:
   const BucketPlace place_;
+  std::vector<std::byte*> where_;  ///< Each part is.
   double factor_ = 1.0;
-  bool begun_ = false;
+  size_t next_ = 0;
 };
 
 /// The average of what the gradients are in a shorter float type.

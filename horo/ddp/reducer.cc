@@ -10,6 +10,8 @@ namespace horo::ddp {
 
 namespace {
 
+constexpr uint64_t kLargeGradient = 1 << 20;  // Bytes.
+
 Status invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
 std::string limits_text(const std::vector<uint64_t>& limits) {
@@ -23,7 +25,7 @@ std::string options_text(const ReducerOptions& options) {
   return text("the options first limits ", limits_text(options.first_limits), "; rebuilt limits ",
               limits_text(options.rebuilt_limits), "; find unused ", word(options.rules.find_unused), "; static graph ",
               word(options.rules.static_graph), "; skip unused ", word(options.rules.skip_unused),
-              "; small bucket last ", word(options.small_last));
+              "; small bucket last ", word(options.small_last), "; views ", word(options.views));
 }
 
 }  // namespace
@@ -73,6 +75,7 @@ Result<std::unique_ptr<Reducer::Built>> Reducer::build(const std::vector<Indices
 
 Status Reducer::make_exchanges(Built& built, Hook& hook) const {
   std::vector<std::unique_ptr<BucketExchange>> exchanges;
+  built.in_place = reduces_in_place(built.layout, hook);
   const auto allocate = [this](uint64_t bytes) { return allocate_(std::max<uint64_t>(bytes, 1)); };
   for (size_t i = 0; i < built.memory.size(); ++i) {
     const Bucket& bucket = built.layout.buckets()[i];
@@ -80,11 +83,43 @@ Status Reducer::make_exchanges(Built& built, Hook& hook) const {
       exchanges.push_back(nullptr);
       continue;
     }
-    HORO_ASSIGN(auto exchange, hook.make({&bucket, built.memory[i].get(), group_->member(), group_->size()}, allocate));
+    BucketPlace place{&bucket, built.memory[i].get(), group_->member(), group_->size()};
+    if (built.in_place) place.parts = parts_of(built.layout, bucket);
+    HORO_ASSIGN(auto exchange, hook.make(place, allocate));
     exchanges.push_back(std::move(exchange));
   }
   built.exchanges = std::move(exchanges);
   return {};
+}
+
+// To copy a gradient that no cache holds into a bucket and back costs more than the operation saves there. Not where
+// the results must not show before all ranks agree: with buckets of the caller's, and where nobody may have used a
+// parameter.
+bool Reducer::reduces_in_place(const Layout& layout, const Hook& hook) const {
+  const std::vector<Bucket>& buckets = layout.buckets();
+  return !options_.views && !options_.rules.find_unused && hook.options().kind == HookKind::kAllreduce &&
+         std::none_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return bucket.sparse; });
+}
+
+/// The same on all ranks, wherever their gradients lie.
+std::vector<Part> Reducer::parts_of(const Layout& layout, const Bucket& bucket) const {
+  std::vector<Part> parts;
+  for (size_t parameter : bucket.parameters) {
+    const bool large = options_.parameters[parameter].bytes() >= kLargeGradient;
+    const uint64_t elements = options_.parameters[parameter].count();
+    if (large || parts.empty() || parts.back().large) {
+      parts.push_back({layout.offset(parameter), elements, parameter, large});
+    } else {
+      parts.back().elements += elements;
+    }
+  }
+  return parts;
+}
+
+/// Whether the gradient is reduced where it lies, and not in its bucket.
+bool Reducer::stays(size_t parameter) const {
+  return built_->in_place && gradients_[parameter] != nullptr &&
+         options_.parameters[parameter].bytes() >= kLargeGradient;
 }
 
 std::vector<bool> Reducer::by_caller(const Layout& layout) const {
@@ -203,7 +238,7 @@ Result<Events> Reducer::end_backward() {
 void Reducer::pack(const Indices& complete) {
   for (size_t parameter : complete) {
     const Slot& slot = layout().slot(parameter);
-    if (layout().buckets()[slot.bucket].sparse) continue;
+    if (layout().buckets()[slot.bucket].sparse || stays(parameter)) continue;
     std::byte* to = built_->memory[slot.bucket].get() + layout().offset(parameter);
     const uint64_t bytes = options_.parameters[parameter].bytes();
     const std::byte* from = gradients_[parameter];
@@ -237,6 +272,9 @@ Events Reducer::launch() {
 void Reducer::hand_in(size_t bucket) {
   BucketExchange& exchange = *built_->exchanges[bucket];
   exchange.begin(round_);
+  for (size_t parameter : layout().buckets()[bucket].parameters) {
+    if (stays(parameter)) exchange.put(parameter, const_cast<std::byte*>(gradients_[parameter]));
+  }
   tickets_[bucket] = pipeline_.submit(&exchange);
 }
 

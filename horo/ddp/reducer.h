@@ -92,12 +92,16 @@ class Reducer {
     std::vector<Memory> memory;  ///< Null for sparse buckets.
     std::unique_ptr<Hook> hook;
     std::vector<std::unique_ptr<BucketExchange>> exchanges;  ///< Null for buckets of the caller.
+    bool in_place = false;                                   ///< Large gradients are reduced where they lie.
   };
 
   Reducer(std::shared_ptr<group::Group> group, Allocate allocate, ReducerOptions options);
   Result<std::unique_ptr<Built>> build(const std::vector<Indices>& groups) const;
   Status make_exchanges(Built& built, Hook& hook) const;
   std::vector<bool> by_caller(const Layout& layout) const;
+  bool reduces_in_place(const Layout& layout, const Hook& hook) const;
+  std::vector<Part> parts_of(const Layout& layout, const Bucket& bucket) const;
+  bool stays(size_t parameter) const;
   Result<bool> rebuild();
   std::string named(size_t parameter) const;
   std::string named_bucket(size_t bucket) const;

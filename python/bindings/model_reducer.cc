@@ -12,7 +12,7 @@ namespace horo::python {
 
 namespace {
 
-/// Below this a copy is over before another thread has the interpreter's lock.
+/// Below this a copy is over before another thread has the interpreter's lock, and no gradient stays where it is.
 constexpr uint64_t kMuch = 1 << 20;
 
 nb::object get(nb::handle of, const nb::object& what) {
@@ -82,8 +82,13 @@ void ModelReducer::set_views(const nb::object& views) {
 
 bool ModelReducer::prepare_forward() {
   let_go();
-  const nb::gil_scoped_release release;
-  return reducer_->prepare_forward();
+  bool rebuilt = false;
+  {
+    const nb::gil_scoped_release release;
+    rebuilt = reducer_->prepare_forward();
+  }
+  let_go_of_gradients();
+  return rebuilt;
 }
 
 void ModelReducer::prepare_backward(bool synchronize, const std::vector<std::pair<size_t, uintptr_t>>& unused) {
@@ -96,9 +101,12 @@ void ModelReducer::prepare_backward(bool synchronize, const std::vector<std::pai
     gradients.push_back(reinterpret_cast<const void*>(address));
     parameters_[number].address = address;
   }
-  const nb::gil_scoped_release release;
-  check(horo_reducer_prepare_backward(reducer_->get(), synchronize ? 1 : 0, numbers.data(), gradients.data(),
-                                      numbers.size()));
+  {
+    const nb::gil_scoped_release release;
+    check(horo_reducer_prepare_backward(reducer_->get(), synchronize ? 1 : 0, numbers.data(), gradients.data(),
+                                        numbers.size()));
+  }
+  let_go_of_gradients();
 }
 
 bool ModelReducer::lies_as(const Parameter& parameter, const TensorView& gradient) const {
@@ -139,6 +147,7 @@ void ModelReducer::take_gradient(size_t index, nb::handle param) {
     on_odd(index, param);
     return;
   }
+  if (parameter.bytes >= kMuch) parameter.gradient = gradient;
   const unsigned events = hand_in(index, address);
   const bool moves = views_ && (events & HORO_READY_TAKEN) != 0 && !parameter.view.is_none();
   if (moves && !gradient.is(parameter.view) &&
@@ -228,6 +237,7 @@ std::vector<int> ModelReducer::finish() {
     if (code != HORO_TIMEOUT && code != HORO_INTERRUPTED) {
       if (status == nullptr && views_) show_views(outcomes);
       let_go();
+      let_go_of_gradients();
       check(status);
       return {outcomes.begin(), outcomes.end()};
     }
@@ -251,6 +261,10 @@ void ModelReducer::let_go() {
     parameter.param.reset();
     parameter.address = 0;
   }
+}
+
+void ModelReducer::let_go_of_gradients() {
+  for (Parameter& parameter : parameters_) parameter.gradient.reset();
 }
 
 int ModelReducer::traverse(visitproc visit, void* arg) const {

@@ -63,6 +63,8 @@ class ModelReducer {
     nanobind::object view = nanobind::none();
     nanobind::object param;  ///< From its hook to finish().
     uintptr_t address = 0;   ///< Where its gradient was.
+    /// A large one, which may be reduced where it lies, until no operation is under way. Not the garbage collector's.
+    nanobind::object gradient;
   };
 
   bool lies_as(const Parameter& parameter, const TensorView& gradient) const;
@@ -77,6 +79,7 @@ class ModelReducer {
   void end(const std::string& why) noexcept;
   void show_views(const std::vector<horo_outcome>& outcomes);
   void let_go();
+  void let_go_of_gradients();
 
   nanobind::object group_, reader_object_;
   TensorReader& reader_;
