@@ -25,8 +25,8 @@
  * sparse gradients and hooks. A group has them in operations of their own then.
  *
  * Failure. When an iteration fails (a member is lost, a hook failed, a parameter got no gradient) horo_reducer_finish()
- * fails on every member with the same words, the gradients of this rank are whatever they were, or reduced already
- * (large ones), or lost (views), and the reducer is ready for the next iteration, which works if the group lives. */
+ * fails on every member with the same words, gradients of this rank are what they were, averages, or lost (views),
+ * and the reducer is ready for the next iteration, which works if the group lives. */
 #ifndef HORO_API_DDP_H_
 #define HORO_API_DDP_H_
 
