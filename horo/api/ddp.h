@@ -23,7 +23,7 @@
  * first one), and written by horo_reducer_finish() unless `outputs` says otherwise.
  *
  * Failure. When an iteration fails (a member is lost, a hook failed, a parameter got no gradient) horo_reducer_finish()
- * fails on every member with the same words, the gradients of this rank are whatever they were or are lost (views),
+ * fails on every member with the same words, gradients of this rank are what they were, averages, or lost (views),
  * and the reducer is ready for the next iteration, which works if the group lives. */
 #ifndef HORO_API_DDP_H_
 #define HORO_API_DDP_H_

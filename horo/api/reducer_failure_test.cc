@@ -56,7 +56,7 @@ TEST_P(ApiReducerFailure, ModelsThatDifferAreNamedOnAllRanksWithBothValues) {
                  "rank 2 has parameter 2 as 'other', f32[300]; rank 0 has parameter 2 as 'p2', f32[300]");
     expect_words(error_with([](Model& model) { model.dtypes = {HORO_F64}; }), "'p0', f64[2000]; rank 0 has");
     expect_words(error_with([](Model& model) { model.shapes.pop_back(); }),
-                 "rank 0 has parameter 2 as 'p2', f32[300]; rank 2 has no more after parameter 1 as 'p1', f32[7]");
+                 "rank 0 has parameter 2 as 'p2', f32[300]; rank 2 has 2 parameters only");
     expect_words(error_with([](Model& model) { model.options.find_unused = 1; }), "find unused yes");
     Model model = small_model();
     Reducer reducer = model.make(group);
@@ -118,6 +118,23 @@ TEST_P(ApiReducerFailure, AnIterationThatHasGivenAllItHadMayBeLeft) {
       reducer.finish();
       gradients.expect_averages(2, 4);
     }
+    expect_that_it_works(engine, reducer, model);
+  });
+}
+
+TEST_P(ApiReducerFailure, ARankThatLeftTheFirstIterationsRebuildsItsBucketsWithTheOthers) {
+  run(2, [](Engine& engine) {
+    Model model = small_model();
+    model.rebuilt_limits = {1};
+    Group group = engine.group(range_of(2));
+    Reducer reducer = model.make(group);
+    Gradients gradients(model);
+    reducer.prepare_forward();
+    reducer.prepare_backward();
+    for (size_t parameter : kAll) reducer.ready(parameter, gradients.values[parameter].data());
+    if (engine.rank() == 0) reducer.finish();
+    EXPECT_TRUE(reducer.prepare_forward());
+    EXPECT_EQ(reducer.buckets(), 3u);
     expect_that_it_works(engine, reducer, model);
   });
 }

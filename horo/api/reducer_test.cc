@@ -226,6 +226,26 @@ TEST_P(ApiReducer, BucketsThatNobodyUsesCanBeSkippedIfAllRanksAgree) {
   });
 }
 
+TEST_P(ApiReducer, SkippedBucketsOfTheCallersNeedNoResult) {
+  run(2, [](Engine& engine) {
+    Model model = small_model();
+    model.options.find_unused = model.options.skip_unused = 1;
+    Group group = engine.group(range_of(engine.size()));
+    Reducer reducer = model.make(group);
+    horo_hook_options hook = HORO_HOOK_OPTIONS_INIT;
+    hook.kind = HORO_HOOK_CALLER;
+    reducer.set_hook(hook);
+    Gradients gradients(model);
+    reducer.prepare_backward({1, 2, 3, 4}, {});
+    EXPECT_EQ(reducer.ready(0, gradients.values[0].data()) & HORO_READY_TAKE, unsigned{HORO_READY_TAKE});
+    EXPECT_EQ(reducer.take(), 1u);
+    reducer.launched(1);
+    reducer.deliver(1, nullptr);
+    EXPECT_EQ(reducer.finish(), (std::vector<horo_outcome>{HORO_REDUCED, HORO_UNTOUCHED, HORO_UNTOUCHED, HORO_UNTOUCHED,
+                                                           HORO_UNTOUCHED}));
+  });
+}
+
 TEST_P(ApiReducer, AStaticGraphMayUseParametersSeveralTimes) {
   run(2, [](Engine& engine) {
     Model model = small_model();

@@ -99,17 +99,16 @@ std::vector<std::string> describe(std::span<const Parameter> parameters) {
 
 std::optional<std::string> difference(const std::vector<std::string>& mine, int my_rank,
                                       const std::vector<std::string>& theirs, int their_rank) {
-  if (mine.size() != theirs.size()) {
-    const auto& longer = mine.size() > theirs.size() ? mine : theirs;
-    return text("rank ", my_rank, " has ", mine.size(), " parameters, rank ", their_rank, " has ", theirs.size(),
-                "; the first that only one of them has is ", longer[std::min(mine.size(), theirs.size())]);
-  }
-  for (size_t i = 0; i < mine.size(); ++i) {
+  const size_t common = std::min(mine.size(), theirs.size());
+  for (size_t i = 0; i < common; ++i) {
     if (mine[i] != theirs[i]) {
       return text("rank ", my_rank, " has ", mine[i], "; rank ", their_rank, " has ", theirs[i]);
     }
   }
-  return std::nullopt;
+  if (mine.size() == theirs.size()) return std::nullopt;
+  const bool more = mine.size() > theirs.size();
+  return text("rank ", more ? my_rank : their_rank, " has ", more ? mine[common] : theirs[common], "; rank ",
+              more ? their_rank : my_rank, " has ", common, " parameters only");
 }
 
 Status agree_on(group::Group& group, const std::vector<std::string>& lines) {

@@ -38,7 +38,8 @@ std::optional<Status> Reducer::find_fault() const {
     return Status(Code::kInvalidArgument, text(named_bucket(*iteration_.out()), " was not taken to the end"));
   }
   for (size_t bucket = 0; bucket < built_->exchanges.size(); ++bucket) {
-    if (built_->exchanges[bucket] == nullptr && built_->memory[bucket] != nullptr && !delivered_[bucket]) {
+    const bool dense = built_->memory[bucket] != nullptr;
+    if (built_->exchanges[bucket] == nullptr && dense && !delivered_[bucket] && !iteration_.skipped(bucket)) {
       return Status(Code::kInvalidArgument, text(named_bucket(bucket), ": the hook has delivered no result"));
     }
   }
@@ -153,13 +154,18 @@ void Reducer::succeed(std::span<std::byte* const> outputs, std::span<Outcome> ou
     ++statistics_.buckets_reduced;
     statistics_.gradient_bytes += layout().buckets()[bucket].bytes();
   }
+  ++statistics_.iterations;
+  learn();
+  times_.communication_end = needs_agreement() ? Clock::now() : pipeline_.last_end();
+  if (sampler_.takes(statistics_.iterations)) sampler_.add(times_, statistics_);
+}
+
+/// What all ranks know after an iteration that none of them failed in.
+void Reducer::learn() {
   // In the first iteration of a static graph all are complete at the end, in no order that would mean anything.
   if (!iteration_.delayed()) last_order_ = iteration_.order();
   iteration_.finish();
-  ++statistics_.iterations;
   ++round_.iteration;
-  times_.communication_end = needs_agreement() ? Clock::now() : pipeline_.last_end();
-  if (sampler_.takes(statistics_.iterations)) sampler_.add(times_, statistics_);
 }
 
 void Reducer::fail_here(const Status& why) {
@@ -176,6 +182,8 @@ Status Reducer::end_unfinished() {
     const Waited end = pipeline_.wait(last, Deadline::never());
     if (!end.ended) return end.status;
     if (end.status.ok()) {
+      if (map_ticket_ != 0) iteration_.set_global(map_, group_->size());
+      learn();
       iteration_.reset();
       return {};
     }

@@ -70,6 +70,8 @@ class Iteration {
   std::optional<Launch> launch();
   void launched(size_t bucket);
   bool all_launched() const { return phase_ == Phase::kExpecting && next_ == buckets_.size() && !out_; }
+  /// Of a bucket that was launched.
+  bool skipped(size_t bucket) const { return skipped_[bucket]; }
   /// The bucket that is with the caller.
   std::optional<size_t> out() const { return out_; }
 

@@ -118,6 +118,7 @@ class Reducer {
   Waited await_agreement(Deadline deadline);
   void copy_out(size_t bucket, std::span<std::byte* const> outputs);
   void succeed(std::span<std::byte* const> outputs, std::span<Outcome> outcomes);
+  void learn();
   Status settle(Deadline deadline);
   Status end_failed(Status why);
   void fail_here(const Status& why);
