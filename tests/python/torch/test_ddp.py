@@ -191,6 +191,17 @@ def test_several_forward_passes_before_one_backward_pass(hvd: ModuleType) -> Non
         trains_as_one(hvd, call=lambda model, inputs, step: model(inputs) + model(2 * inputs), **arguments)
 
 
+def test_what_one_of_several_forward_passes_uses_is_used(hvd: ModuleType) -> None:
+    for views in (False, True):
+        trains_as_one(
+            hvd,
+            Branches,
+            call=lambda model, inputs, step: model(inputs, 0) + model(inputs, step % 2),
+            find_unused_parameters=True,
+            gradient_as_bucket_view=views,
+        )
+
+
 def test_several_forward_passes_each_with_a_backward_pass_after_all(hvd: ModuleType) -> None:
     mine, alone = hvd.DistributedDataParallel(plain()), plain()
     for step in range(2):

@@ -75,6 +75,23 @@ def test_passes_without_synchronisation_and_buffers_of_a_rank_that_has_data(hvd:
     assert mine.module[1].num_batches_tracked.item() == 6, "those of the last rank that had data"
 
 
+def test_sparse_gradients_of_a_rank_without_data_count_once(hvd: ModuleType) -> None:
+    torch.manual_seed(2)
+    mine = hvd.DistributedDataParallel(torch.nn.Embedding(5, 2, sparse=True))
+    optimizer = torch.optim.SGD(mine.parameters(), 1.0)
+    before = mine.module.weight.detach().clone()
+    with mine.join():
+        for step in range(1 + hvd.rank()):
+            optimizer.zero_grad()
+            mine(torch.tensor([step])).sum().backward()
+            optimizer.step()
+    size = hvd.size()
+    for row in range(size):
+        wanted = before[row] - (size - row) / size
+        torch.testing.assert_close(mine.module.weight[row], wanted)
+    assert torch.equal(mine.module.weight[size:], before[size:])
+
+
 def test_hooks_take_part(hvd: ModuleType) -> None:
     for hook in ("fp16", None):
         mine = hvd.DistributedDataParallel(plain())

@@ -14,11 +14,9 @@ import torch
 
 from horo import _horo
 from horo.process_sets import ProcessSet, global_process_set
-from horo.torch.tensors import dtype_number
 from horo.world import SLICE_SECONDS, interruptibly, world
 
 _ALLGATHER = _horo.KINDS["allgather"]
-_ALLREDUCE = _horo.KINDS["allreduce"]
 _BROADCAST = _horo.KINDS["broadcast"]
 _BYTE = _horo.DTYPES["uint8"]
 _LENGTH_BYTES = 8
@@ -137,17 +135,6 @@ class Members:
                 )
             )
         return everything
-
-    def allreduce(self, tensor: torch.Tensor, op: str = "sum") -> torch.Tensor:
-        """In place; the tensor is contiguous."""
-        address = tensor.data_ptr()
-        number = dtype_number(tensor, "allreduce")
-        finish(
-            self.group.submit(
-                _ALLREDUCE, address, address, tensor, dtype=number, op=_horo.REDUCTIONS[op], count=tensor.numel()
-            )
-        )
-        return tensor
 
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> None:
         """The tensors of member `root`, in place, on all members."""

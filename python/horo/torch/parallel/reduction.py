@@ -126,10 +126,11 @@ class Reduction:
     def prepare_forward(self) -> bool:
         """True when the buckets were made anew."""
         self._queued = False
-        if self._open and self._begun and self._find_unused and not self.native.under_way():
-            # It came to an output here but to no parameter, and other ranks wait for those.
-            self._finish_without_the_rest()
-        self._open = False
+        if self._open and self._begun:
+            if self._find_unused and not self.native.under_way():
+                # It came to an output here but to no parameter, and other ranks wait for those.
+                self._finish(rest_is_unused=True)
+            self._open = False
         rebuilt = self.native.prepare_forward()
         if rebuilt:
             self._lay_out()
@@ -151,10 +152,9 @@ class Reduction:
         self._arm(unused, synchronize=synchronize)
         if not synchronize:
             return
-        if not self._open or self._begun:
-            self._marks = []
+        before = self._marks if self._open and not self._begun else []
         self._open, self._begun = True, False
-        self._marks += graph.watch(outputs, self._begin)
+        self._marks = [one for one in before if one() is not None] + graph.watch(outputs, self._begin)
 
     def _arm(self, unused: list[tuple[int, int]], *, synchronize: bool = True) -> None:
         if self._hook is not None:
@@ -202,21 +202,18 @@ class Reduction:
         elif not self.native.under_way():
             return  # torch.autograd.grad(), which is not for parameters.
         elif self._find_unused:
-            self._finish_without_the_rest()
+            self._finish(rest_is_unused=True)
         elif self._static or not graph.any_left(self._marks):
             self._finish()
         # Otherwise the rest may come with the backward pass of another output.
 
-    def _finish_without_the_rest(self) -> None:
-        self._ending = True
-        self.native.ready_all()
-        self._finish()
-
-    def _finish(self) -> None:
+    def _finish(self, *, rest_is_unused: bool = False) -> None:
         self._open = self._begun = False
         self._ending = True
         hook = self._hook
         try:
+            if rest_is_unused:
+                self.native.ready_all()
             if hook is not None:
                 self.native.end_backward()
                 hook.deliver(self.native, self.members)
@@ -260,10 +257,11 @@ class Reduction:
         """One iteration of a rank that has no more data: its gradients are zeros. With `keep` it has those of its last
         batch again afterwards, otherwise the averages."""
         kept = [one.grad for one in self.parameters.tensors]
+        for one in self.parameters.tensors:
+            one.grad = None
         self._arm([])
-        self._open = True
         try:
-            self._finish_without_the_rest()
+            self._finish(rest_is_unused=True)
         finally:
             if keep:
                 for one, gradient in zip(self.parameters.tensors, kept, strict=True):
