@@ -125,10 +125,10 @@ nb::dict kinds() {
 /// By the names that NumPy, ml_dtypes and torch give them.
 nb::dict dtypes() {
   constexpr std::pair<const char*, horo_dtype> kAll[] = {
-      {"uint8", HORO_U8},           {"int8", HORO_I8},       {"uint16", HORO_U16},      {"int16", HORO_I16},
-      {"uint32", HORO_U32},         {"int32", HORO_I32},     {"uint64", HORO_U64},      {"int64", HORO_I64},
-      {"float16", HORO_F16},        {"bfloat16", HORO_BF16}, {"float32", HORO_F32},     {"float64", HORO_F64},
-      {"bool", HORO_BOOL},          {"complex64", HORO_C64}, {"complex128", HORO_C128}, {"float8_e4m3fn", HORO_F8E4M3},
+      {"uint8", HORO_U8},          {"int8", HORO_I8},       {"uint16", HORO_U16},      {"int16", HORO_I16},
+      {"uint32", HORO_U32},        {"int32", HORO_I32},     {"uint64", HORO_U64},      {"int64", HORO_I64},
+      {"float16", HORO_F16},       {"bfloat16", HORO_BF16}, {"float32", HORO_F32},     {"float64", HORO_F64},
+      {"bool", HORO_BOOL},         {"complex64", HORO_C64}, {"complex128", HORO_C128}, {"float8_e4m3fn", HORO_F8E4M3},
       {"float8_e5m2", HORO_F8E5M2}};
   nb::dict all;
   for (const auto& [name, number] : kAll) all[name] = static_cast<int>(number);
