@@ -24,9 +24,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import horo.torch as hvd
 
-VARIANTS = ("none", "horo", "horo-buckets", "horo-ddp", "horo-ddp-views", "ddp-gloo", "ddp-gloo-views", "ddp-comm-hook")
+OURS = ("horo", "horo-buckets", "horo-ddp", "horo-ddp-views", "ddp-comm-hook", "ddp-comm-hook-views")
 PEER = "ddp-gloo"
-OURS = ("horo", "horo-buckets", "horo-ddp", "horo-ddp-views", "ddp-comm-hook")
+VARIANTS = ("none", PEER, "ddp-gloo-views", *OURS)
 
 
 def mlp() -> torch.nn.Module:
@@ -54,7 +54,7 @@ class Variant:
         views = name.endswith("-views")
         if name.startswith("ddp"):
             self.model = DistributedDataParallel(self.plain, gradient_as_bucket_view=views)
-            if name == "ddp-comm-hook":
+            if name.startswith("ddp-comm-hook"):
                 self.model.register_comm_hook(None, hvd.comm_hook)
         elif name.startswith("horo-ddp"):
             self.model = hvd.DistributedDataParallel(self.plain, gradient_as_bucket_view=views)
@@ -132,7 +132,7 @@ def start_gloo() -> None:
 def show(result: dict[str, Any]) -> None:
     print(f"{result['model']}: {result['rounds']} rounds of {result['steps']} steps, ms per step")
     for name in VARIANTS:
-        line = f"  {name:<16}{result['median_ms'][name]:9.2f}"
+        line = f"  {name:<20}{result['median_ms'][name]:9.2f}"
         if name != "none":
             line += f"   overhead {result['overhead_ms'][name]:8.2f}"
         if name in result["overhead_ratio"]:

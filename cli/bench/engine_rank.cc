@@ -28,6 +28,7 @@ using nlohmann::json;
 constexpr int kSmallCalls = 1000;  ///< Of each path in each round, alone and in a row.
 constexpr int kTensors = 1000;
 constexpr int64_t kTensorFloats = 1024;
+constexpr int kPasses = 5;  ///< Over all tensors, in each turn, after one that warms up.
 
 double microseconds_since(Time begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
@@ -80,6 +81,7 @@ class EngineRank {
 
   json measure() {
     json result{{"rank", runtime_.rank()}, {"transport", world_.transport()}};
+    make_tensors();
     for (int round = -1; round < options_.rounds; ++round) {  // The first one warms up.
       json one{{"ordered", small_calls([this](float& value) { world_.allreduce(&value, 1); })},
                {"negotiated", small_calls([this](float& value) { runtime_.allreduce("small", &value, 1); })},
@@ -119,38 +121,47 @@ class EngineRank {
     return {{"times_us", times}, {"row_us", row}};
   }
 
-  void refill() {
-    data_.assign(kTensors, std::vector<float>(kTensorFloats, 1.0F));
-    names_.resize(kTensors);
-    for (size_t i = 0; i < names_.size(); ++i) names_[i] = text("tensor ", i);
-    world_.barrier();
+  void make_tensors() {
+    data_.assign(kTensors, std::vector<float>(kTensorFloats));
+    for (size_t i = 0; i < data_.size(); ++i) names_.push_back(text("tensor ", i));
   }
   Handle hand_in(size_t tensor) {
     return runtime_.allreduce_async(names_[tensor].c_str(), data_[tensor].data(), data_[tensor].size());
   }
-  double finish(Time begin) {
-    const double time = microseconds_since(begin);
-    require(data_ == std::vector<std::vector<float>>(kTensors, std::vector<float>(kTensorFloats, all_)), "tensors");
-    return time;
+
+  /// Microseconds of one pass: of several that follow each other, each on new values and begun together.
+  template <class Pass>
+  double passes(const Pass& pass) {
+    double sum = 0;
+    for (int i = -1; i < kPasses; ++i) {
+      for (std::vector<float>& tensor : data_) std::fill(tensor.begin(), tensor.end(), 1.0F);
+      std::vector<size_t> order(kTensors);
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::shuffle(order.begin(), order.end(), random_);
+      world_.barrier();
+      const Time begin = Clock::now();
+      pass(order);
+      if (i >= 0) sum += microseconds_since(begin);
+      for (const std::vector<float>& tensor : data_) {
+        require(std::all_of(tensor.begin(), tensor.end(), [&](float value) { return value == all_; }), "tensors");
+      }
+    }
+    return sum / kPasses;
   }
 
   double one_by_one() {
-    refill();
-    const Time begin = Clock::now();
-    for (size_t tensor = 0; tensor < names_.size(); ++tensor) hand_in(tensor).wait();
-    return finish(begin);
+    return passes([&](const std::vector<size_t>&) {
+      for (size_t tensor = 0; tensor < names_.size(); ++tensor) hand_in(tensor).wait();
+    });
   }
 
   double in_any_order() {
-    refill();
-    std::vector<size_t> order(kTensors);
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::shuffle(order.begin(), order.end(), random_);
-    std::vector<Handle> handles;
-    const Time begin = Clock::now();
-    for (size_t tensor : order) handles.push_back(hand_in(tensor));
-    for (Handle& handle : handles) handle.wait();
-    return finish(begin);
+    return passes([&](const std::vector<size_t>& order) {
+      std::vector<Handle> handles;
+      handles.reserve(order.size());
+      for (size_t tensor : order) handles.push_back(hand_in(tensor));
+      for (Handle& handle : handles) handle.wait();
+    });
   }
 
   /// The first tenth fills what is filled once.

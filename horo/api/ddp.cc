@@ -279,7 +279,9 @@ horo_status* horo_reducer_fail(horo_reducer* reducer, const char* why) {
   return guarded([&]() -> Status {
     HORO_TRY(check(reducer, "horo_reducer_fail"));
     if (why == nullptr) return wrong("horo_reducer_fail: the reason is null");
-    return reducer->reducer->fail(Status(Code::kInvalidArgument, why));
+    // An operation of the caller's that failed because another rank had failed before.
+    const bool follows = std::strstr(why, "mismatch: ") != nullptr;
+    return reducer->reducer->fail(Status(follows ? Code::kMismatch : Code::kInvalidArgument, why));
   });
 }
 

@@ -288,6 +288,80 @@ TEST_P(ApiReducer, ARankWithoutDataHelpsTheOthersAndTheDivisorIsTheCallers) {
   });
 }
 
+/// Buckets that take several operations each, and between them one that the caller reduces with operations of its own.
+TEST_P(ApiReducer, SparseBucketsAreTheCallersAndKeepTheirPlaceAmongTheOthers) {
+  for (horo_hook_kind kind : {HORO_HOOK_ALLREDUCE, HORO_HOOK_FP16, HORO_HOOK_INT8, HORO_HOOK_POWERSGD}) {
+    run(3, [kind](Engine& engine) {
+      Model model = small_model();
+      model.first_limits = {1};
+      model.sparse = {1, 3};
+      Group group = engine.group(range_of(engine.size()));
+      Reducer reducer = model.make(group);
+      horo_hook_options hook = HORO_HOOK_OPTIONS_INIT;
+      hook.kind = kind;
+      hook.start_iteration = 1;
+      reducer.set_hook(hook);
+      Gradients gradients(model);
+      std::mt19937 random(static_cast<unsigned>(engine.rank()));
+      std::vector<size_t> order = range(5);
+      for (uint64_t iteration = 0; iteration < 4; ++iteration) {
+        std::shuffle(order.begin(), order.end(), random);
+        gradients.fill(engine.rank(), iteration);
+        const auto before = gradients.values;
+        reducer.prepare_forward();
+        reducer.prepare_backward();
+        std::vector<int> sums;
+        for (size_t parameter : order) {
+          unsigned events = reducer.ready(parameter, gradients.values[parameter].data());
+          while ((events & HORO_READY_TAKE) != 0) {
+            const size_t bucket = *reducer.take();
+            EXPECT_EQ(reducer.bucket(bucket).sparse, 1);
+            int sum = static_cast<int>(bucket) + engine.rank();
+            group.allreduce(&sum, 1);
+            EXPECT_EQ(sum, 3 * static_cast<int>(bucket) + 3) << "no other operation came between";
+            events = reducer.launched(bucket);
+          }
+        }
+        const auto outcomes = reducer.finish();
+        EXPECT_EQ(outcomes[1], HORO_BY_CALLER);
+        EXPECT_EQ(outcomes[3], HORO_BY_CALLER);
+        EXPECT_EQ(gradients.values[1], before[1]);
+        EXPECT_EQ(outcomes[0], HORO_REDUCED);
+        if (kind == HORO_HOOK_ALLREDUCE || iteration == 0) {
+          if (kind == HORO_HOOK_ALLREDUCE || kind == HORO_HOOK_POWERSGD) gradients.expect_average(0, 3, iteration);
+        }
+      }
+    });
+  }
+}
+
+TEST_P(ApiReducer, HooksThatShortenGiveTheSameBitsOnAllRanksAndCountTheirBytes) {
+  for (horo_hook_kind kind : {HORO_HOOK_FP16, HORO_HOOK_BF16, HORO_HOOK_INT8, HORO_HOOK_POWERSGD}) {
+    std::vector<std::vector<std::vector<float>>> results(4);
+    run(4, [&](Engine& engine) {
+      Model model = small_model();
+      Group group = engine.group(range_of(engine.size()));
+      Reducer reducer = model.make(group);
+      horo_hook_options hook = HORO_HOOK_OPTIONS_INIT;
+      hook.kind = kind;
+      hook.rank = 2;
+      hook.start_iteration = 0;
+      reducer.set_hook(hook);
+      Gradients gradients(model);
+      for (uint64_t iteration = 0; iteration < 4; ++iteration) {
+        gradients.fill(engine.rank(), iteration);
+        iterate(reducer, gradients, range(5));
+        if (kind == HORO_HOOK_FP16) gradients.expect_averages(4, iteration);  // Small numbers: exact.
+      }
+      const auto statistics = reducer.statistics();
+      const double share = static_cast<double>(statistics.sent_bytes) / static_cast<double>(statistics.gradient_bytes);
+      EXPECT_LE(share, kind == HORO_HOOK_INT8 ? 0.26 : kind == HORO_HOOK_POWERSGD ? 0.15 : 0.5);
+      results[static_cast<size_t>(engine.rank())] = gradients.values;
+    });
+    for (const auto& one : results) EXPECT_EQ(one, results[0]) << kind;
+  }
+}
+
 TEST_P(ApiReducer, StatisticsCountAndTimesAreInOrder) {
   run(2, [](Engine& engine) {
     Model model = small_model();

@@ -82,15 +82,6 @@ std::optional<Status> decode(const std::byte* bytes) {
   return Status(code > static_cast<int32_t>(Code::kInternal) ? Code::kCorrupt : static_cast<Code>(code), words);
 }
 
-std::optional<Status> first_of(const std::vector<std::byte>& all, const std::vector<int>& ranks) {
-  for (size_t member = 0; member < ranks.size(); ++member) {
-    if (auto reason = decode(all.data() + member * Reasons::kBytes)) {
-      return ranks.size() == 1 ? *reason : reason->prefixed(text("rank ", ranks[member]));
-    }
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::vector<std::string> describe(std::span<const Parameter> parameters) {
@@ -108,16 +99,17 @@ std::vector<std::string> describe(std::span<const Parameter> parameters) {
 
 std::optional<std::string> difference(const std::vector<std::string>& mine, int my_rank,
                                       const std::vector<std::string>& theirs, int their_rank) {
-  const size_t common = std::min(mine.size(), theirs.size());
-  for (size_t i = 0; i < common; ++i) {
+  if (mine.size() != theirs.size()) {
+    const auto& longer = mine.size() > theirs.size() ? mine : theirs;
+    return text("rank ", my_rank, " has ", mine.size(), " parameters, rank ", their_rank, " has ", theirs.size(),
+                "; the first that only one of them has is ", longer[std::min(mine.size(), theirs.size())]);
+  }
+  for (size_t i = 0; i < mine.size(); ++i) {
     if (mine[i] != theirs[i]) {
       return text("rank ", my_rank, " has ", mine[i], "; rank ", their_rank, " has ", theirs[i]);
     }
   }
-  if (mine.size() == theirs.size()) return std::nullopt;
-  const bool more = mine.size() > theirs.size();
-  return text("rank ", more ? my_rank : their_rank, " has ", more ? mine[common] : theirs[common], "; rank ",
-              more ? their_rank : my_rank, " has no more after ", common == 0 ? "nothing" : mine[common - 1]);
+  return std::nullopt;
 }
 
 Status agree_on(group::Group& group, const std::vector<std::string>& lines) {
@@ -170,6 +162,15 @@ Reasons::Reasons(const Status& mine, int members)
       all_(kBytes * static_cast<size_t>(members)),
       exchange_({allgather_of(kBytes, members), mine_.data(), all_.data(), 0}) {}
 
-std::optional<Status> Reasons::first(const std::vector<int>& ranks) const { return first_of(all_, ranks); }
+std::optional<Status> Reasons::first(const std::vector<int>& ranks) const {
+  std::optional<Status> first;
+  for (size_t member = 0; member < ranks.size(); ++member) {
+    const auto reason = decode(all_.data() + member * kBytes);
+    if (!reason) continue;
+    const bool better = !first || (first->code() == Code::kMismatch && reason->code() != Code::kMismatch);
+    if (better) first = ranks.size() == 1 ? *reason : reason->prefixed(text("rank ", ranks[member]));
+  }
+  return first;
+}
 
 }  // namespace horo::ddp

@@ -37,7 +37,8 @@ class Reasons {
   /// Success where this member knows of none.
   Reasons(const Status& mine, int members);
   Exchange* exchange() { return &exchange_; }
-  /// After the exchange: the reason of the first member that has one, as all members see it.
+  /// After the exchange: the reason of the first member that has one, as all members see it. A mismatch goes behind:
+  /// that is how other members' failures look.
   std::optional<Status> first(const std::vector<int>& ranks) const;
 
  private:

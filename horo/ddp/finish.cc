@@ -207,7 +207,7 @@ Status Reducer::settle(Deadline deadline) {
   }
 }
 
-Status Reducer::end_failed(const Status& why) {
+Status Reducer::end_failed(Status why) {
   iteration_.reset();
   pipeline_.reset();
   failure_.reset();

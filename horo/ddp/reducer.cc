@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "horo/base/text.h"
 #include "horo/kernel/reduce.h"
@@ -19,17 +18,12 @@ std::string limits_text(const std::vector<uint64_t>& limits) {
   return words.empty() ? "none" : words;
 }
 
-/// What all ranks must agree about, line by line.
-std::vector<std::string> lines_of(const ReducerOptions& options) {
-  std::vector<std::string> lines;
+std::string options_text(const ReducerOptions& options) {
   const auto word = [](bool is) { return is ? "yes" : "no"; };
-  lines.push_back(text("the options first limits ", limits_text(options.first_limits), "; rebuilt limits ",
-                       limits_text(options.rebuilt_limits), "; find unused ", word(options.rules.find_unused),
-                       "; static graph ", word(options.rules.static_graph), "; skip unused ",
-                       word(options.rules.skip_unused), "; small bucket last ", word(options.small_last)));
-  std::vector<std::string> parameters = describe(options.parameters);
-  lines.insert(lines.end(), std::make_move_iterator(parameters.begin()), std::make_move_iterator(parameters.end()));
-  return lines;
+  return text("the options first limits ", limits_text(options.first_limits), "; rebuilt limits ",
+              limits_text(options.rebuilt_limits), "; find unused ", word(options.rules.find_unused), "; static graph ",
+              word(options.rules.static_graph), "; skip unused ", word(options.rules.skip_unused),
+              "; small bucket last ", word(options.small_last));
 }
 
 }  // namespace
@@ -46,7 +40,8 @@ Result<std::unique_ptr<Reducer>> Reducer::create(std::shared_ptr<group::Group> g
                                                  ReducerOptions options) {
   if (options.parameters.empty()) return invalid("a reducer needs one parameter at least");
   for (const Parameter& parameter : options.parameters) HORO_TRY(check(parameter));
-  HORO_TRY(agree_on(*group, lines_of(options)));
+  HORO_TRY(agree_on(*group, describe(options.parameters)));
+  HORO_TRY(agree_on(*group, {options_text(options)}));
   std::unique_ptr<Reducer> reducer(new Reducer(std::move(group), std::move(allocate), std::move(options)));
   HORO_ASSIGN(reducer->built_,
               reducer->build(first_buckets(reducer->options_.parameters, reducer->options_.first_limits)));
@@ -151,7 +146,7 @@ Status Reducer::prepare_backward(bool synchronize, std::span<const size_t> unuse
   for (size_t i = 0; i < gradients.size(); ++i) gradients_[unused[i]] = gradients[i];
   tickets_.assign(layout().buckets().size(), 0);
   delivered_.assign(layout().buckets().size(), false);
-  taken_ = false;
+  taken_ = announced_ = false;
   copied_ = 0;
   map_ticket_ = agreement_ticket_ = 0;
   round_.factor = 1.0 / (divisor_ > 0 ? divisor_ : static_cast<double>(group_->size()));
@@ -221,7 +216,6 @@ void Reducer::pack(const Indices& complete) {
 }
 
 Events Reducer::launch() {
-  const bool before = iteration_.all_launched();
   while (auto launch = iteration_.launch()) {
     if (launch->skipped) {
       ++statistics_.buckets_skipped;
@@ -236,7 +230,8 @@ Events Reducer::launch() {
   }
   const bool all = iteration_.all_launched();
   if (all && map_ticket_ == 0 && iteration_.needs_map()) hand_in_map();
-  return {.take = iteration_.out().has_value() && !taken_, .all_launched = all && !before};
+  const bool news = all && !std::exchange(announced_, all);
+  return {.take = iteration_.out().has_value() && !taken_, .all_launched = news};
 }
 
 void Reducer::hand_in(size_t bucket) {

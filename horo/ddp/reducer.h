@@ -119,7 +119,7 @@ class Reducer {
   void copy_out(size_t bucket, std::span<std::byte* const> outputs);
   void succeed(std::span<std::byte* const> outputs, std::span<Outcome> outcomes);
   Status settle(Deadline deadline);
-  Status end_failed(const Status& why);
+  Status end_failed(Status why);
   void fail_here(const Status& why);
   Outcome outcome_of(size_t parameter, std::span<std::byte* const> outputs) const;
   std::byte* place_of(size_t parameter, std::span<std::byte* const> outputs) const;
@@ -140,6 +140,7 @@ class Reducer {
   std::vector<uint64_t> tickets_;            ///< Of each bucket in the pipeline; 0: it is not there.
   std::vector<bool> delivered_;              ///< By the caller.
   bool taken_ = false;                       ///< The bucket that iteration_ has out is with the caller.
+  bool announced_ = false;                   ///< That all are launched.
   size_t copied_ = 0;                        ///< So many buckets were copied out.
   std::vector<int32_t> map_;
   std::unique_ptr<SingleExchange> map_exchange_;

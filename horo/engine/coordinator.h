@@ -32,7 +32,7 @@ class Window {
 };
 
 /// Bytes. From here on one operation more costs little beside moving them.
-inline constexpr uint64_t kEnough = 1 << 20;
+inline constexpr uint64_t kEnough = 4 << 20;
 
 struct CoordinatorOptions {
   FusionRules fusion;

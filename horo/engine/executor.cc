@@ -6,6 +6,9 @@ namespace {
 
 /// Up to here the hop to another thread costs more than running it.
 constexpr uint64_t kSmall = 64 << 10;
+/// The same for a thread that waits for a result, and could do nothing else meanwhile but messages. Not without limit:
+/// it comes back for its deadline, and for Ctrl-C, when the batch has ended.
+constexpr uint64_t kForWaiters = 8 << 20;
 
 bool is_special(Kind kind) { return kind == Kind::kAddSet || kind == Kind::kRemoveSet; }
 
@@ -49,7 +52,7 @@ bool Executor::run_here(Work& work, bool may_spin) {
     if (is_special(unit->kind())) return false;
     bytes += unit->bytes() * (unit->tensors.front().varies() ? static_cast<uint64_t>(carrier_.size()) : 1);
   }
-  if (bytes > kSmall) return false;
+  if (bytes > (may_spin ? kForWaiters : kSmall)) return false;
   {
     std::lock_guard lock(mutex_);
     if (busy_ || !waiting_.empty() || over_) return false;

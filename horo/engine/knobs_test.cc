@@ -307,7 +307,7 @@ TEST(GroupKnobs, ThreadAffinityKeepsTheThreadsOfEachRankOnItsCore) {
   std::mutex one_looks;
   const auto look = [&](Runtime& runtime, const std::set<std::string>& expected) {
     meet(runtime);
-    std::vector<float> many(1 << 20);  // Too much for the waiting thread: the executor's own thread runs it.
+    std::vector<float> many(1 << 22);  // Too much for the waiting thread: the executor's own thread runs it.
     auto handle = runtime.submit(0, {sum_of("many", many)});
     ASSERT_TRUE(handle.ok() && runtime.wait(0, *handle).ok());
     {

@@ -9,7 +9,8 @@ namespace horo::engine {
 namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(100);  ///< Before a neighbour is probed, and between the probes.
-constexpr auto kLetCome = std::chrono::microseconds(100);
+constexpr auto kFirstLook = std::chrono::microseconds(100);
+constexpr auto kLongestLook = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -85,20 +86,22 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
 }
 
 // A program that hands in one tensor after the other is let: together they are announced in one message, alone in one
-// each. Not when a thread waits, nor when there is enough for an operation of its own; and not for long, for peers may
-// wait.
+// each. As long as more come this thread only looks, less and less often, for it may have its core from the one that
+// hands in. Not when a thread waits, nor when there is enough for an operation of its own; and not for long, for peers
+// may wait.
 bool ProcessSet::lets_come(Time now) {
   const Queue::Waiting waiting = queue_.waiting();
-  if (waiting.units == 0 || waiters_.load(std::memory_order_relaxed) > 0 || waiting.bytes >= kEnough) {
-    announce_at_.reset();
-    return false;
-  }
-  if (!announce_at_) announce_at_ = now + kLetCome;
-  return now < *announce_at_;
+  if (waiting.units == 0 || waiters_.load(std::memory_order_relaxed) > 0 || waiting.bytes >= kEnough) return false;
+  if (!coming_) coming_ = Coming{.since = now, .look_at = now + kFirstLook, .units = waiting.units};
+  if (now < coming_->look_at) return true;
+  if (waiting.units == coming_->units || now >= coming_->since + kLongestLook) return false;
+  coming_->units = waiting.units;
+  coming_->look_at = std::min(now + (now - coming_->since), coming_->since + kLongestLook);
+  return true;
 }
 
 void ProcessSet::announce_new(Time now) {
-  announce_at_.reset();
+  coming_.reset();
   for (const Handle& submission : queue_.take_new()) {
     observation_.taken_up(*submission);
     negotiation_.announce(submission->shared_unit(), now);
@@ -192,7 +195,7 @@ Deadline ProcessSet::next(Time now) const {
   if (over_) return Deadline::never();
   Deadline next = negotiation_.next();
   if (waiting_since_) next = next.earlier(Deadline(std::max(noted_ + kPatience, now)));
-  if (announce_at_) next = next.earlier(Deadline(*announce_at_));
+  if (coming_) next = next.earlier(Deadline(coming_->look_at));
   return next;
 }
 

@@ -88,7 +88,12 @@ class ProcessSet {
   uint64_t batches_ = 0;
   std::optional<Time> waiting_since_;
   Time noted_;
-  std::optional<Time> announce_at_;  ///< What was handed in is announced then, together with what comes until then.
+  /// What is handed in now and will be announced together.
+  struct Coming {
+    Time since, look_at;
+    size_t units = 0;  ///< At the last look.
+  };
+  std::optional<Coming> coming_;
 
   mutable std::mutex mutex_;
   Handle joining_;

@@ -13,31 +13,16 @@ namespace horo::python {
 
 namespace {
 
-/// A parameter's hook; holds its reducer.
+/// A parameter's hook. What torch holds of a parameter its garbage collector does not see, so a hook that held the
+/// reducer, and with it the model, would keep all of it for ever.
 struct GradientHook {
-  nb::object reducer;
+  nb::object reducer;  ///< A weak reference.
   size_t index = 0;
 };
 
-template <class Type>
-int visit_one(PyObject* self, visitproc visit, void* arg);
-
-template <>
-int visit_one<GradientHook>(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<GradientHook>(self)->reducer.ptr());
-  return 0;
-}
-
-template <>
-int visit_one<ModelReducer>(PyObject* self, visitproc visit, void* arg) {
+int visit_reducer(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<ModelReducer>(self)->traverse(visit, arg) : 0;
-}
-
-int clear_hook(PyObject* self) {
-  nb::inst_ptr<GradientHook>(self)->reducer = nb::none();
-  return 0;
 }
 
 int clear_reducer(PyObject* self) {
@@ -61,9 +46,10 @@ PyObject* call_hook(PyObject* self, PyObject* arguments, PyObject* /*named*/) {
   PyObject* param = PyTuple_GetItem(arguments, 0);
   if (param == nullptr) return nullptr;
   const GradientHook& hook = *nb::inst_ptr<GradientHook>(self);
-  if (hook.reducer.is_none()) Py_RETURN_NONE;
+  const nb::object reducer = nb::borrow(PyWeakref_GetObject(hook.reducer.ptr()));
+  if (reducer.is_none()) Py_RETURN_NONE;
   try {
-    nb::inst_ptr<ModelReducer>(hook.reducer)->arrived(hook.index, param);
+    nb::inst_ptr<ModelReducer>(reducer)->arrived(hook.index, param);
     Py_RETURN_NONE;
   } catch (nb::python_error& error) {
     error.restore();
@@ -77,11 +63,8 @@ PyObject* call_hook(PyObject* self, PyObject* arguments, PyObject* /*named*/) {
   return nullptr;
 }
 
-PyType_Slot kHookSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_one<GradientHook>)},
-                            {Py_tp_clear, reinterpret_cast<void*>(clear_hook)},
-                            {Py_tp_call, reinterpret_cast<void*>(call_hook)},
-                            {0, nullptr}};
-PyType_Slot kReducerSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_one<ModelReducer>)},
+PyType_Slot kHookSlots[] = {{Py_tp_call, reinterpret_cast<void*>(call_hook)}, {0, nullptr}};
+PyType_Slot kReducerSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(visit_reducer)},
                                {Py_tp_clear, reinterpret_cast<void*>(clear_reducer)},
                                {0, nullptr}};
 
@@ -229,7 +212,7 @@ void bind_reducer(nb::module_& module) {
           "hook",
           [](const nb::object& self, size_t parameter) {
             if (parameter >= nb::cast<ModelReducer&>(self).count()) throw nb::index_error("there is no such parameter");
-            return GradientHook{self, parameter};
+            return GradientHook{nb::steal(PyWeakref_NewRef(self.ptr(), nullptr)), parameter};
           },
           nb::arg("parameter"))
       .def(

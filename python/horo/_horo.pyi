@@ -219,7 +219,8 @@ class Reducer:
         """What goes to parameter.register_post_accumulate_grad_hook: reads parameter.grad and calls ready(). Where the
         gradient does not lie as the parameter does, or has another dtype, or is sparse or elsewhere, on_odd is called
         instead. With views .grad becomes the view here. Calls on_bucket and on_launched as they are due. Holds the
-        parameter until finish(). After an error the iteration is ended on all ranks before it is raised."""
+        parameter until finish(), and the reducer weakly. After an error the iteration is ended on all ranks
+        before it is raised."""
     def on_bucket(self, callback: Callable[[int], None] | None) -> None:
         """Called with each bucket that the caller reduces (sparse; all with hook "caller"), in launch order; the
         buckets behind it follow when it has returned. What it raises ends the iteration on all ranks."""

@@ -9,6 +9,9 @@ from horo._horo import KINDS
 from horo.exceptions import HorovodInternalError
 from horo.world import world
 
+# What a process set has; the other kinds are of ordered groups.
+_NAMED = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier")
+
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Writes a timeline (Chrome trace) from now on; the file can be read at any time.
@@ -40,8 +43,8 @@ def metrics() -> dict[str, Any]:
     sets: dict[int, dict[str, Any]] = {}
     for number in runtime.set_numbers():
         operations: dict[str, Any] = {}
-        for name, kind in KINDS.items():
-            numbers = runtime.operation_metrics(kind, number)
+        for name in _NAMED:
+            numbers = runtime.operation_metrics(KINDS[name], number)
             if numbers["handed_in"] > 0 or numbers["batches"] > 0:
                 operations[name] = numbers
         sets[number] = {**runtime.set_metrics(number), "operations": operations}

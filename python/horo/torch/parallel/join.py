@@ -55,8 +55,8 @@ class UnevenInputs:
 
     # ---- A rank that has none
 
-    def help(self) -> bool:
-        """One iteration of the others. False when nobody has data any more."""
+    def help(self, *, keep: bool = True) -> bool:
+        """One iteration of the others. False when nobody has data any more. With `keep` gradients stay as they are."""
         ddp = self._ddp
         plan = Plan(ddp.reducer.members.exchange_numbers([0, 0, 0]))
         if not plan.active:
@@ -77,7 +77,7 @@ class UnevenInputs:
             ddp.sync_buffers(plan.source)
         ddp.require_forward_param_sync = plan.synchronizes
         if plan.synchronizes:
-            ddp.reducer.help()
+            ddp.reducer.help(keep=keep)
         return True
 
     def end(self, *, is_last: bool) -> None:
@@ -116,7 +116,7 @@ class UnevenInputsHook(JoinHook):
         )
 
     def main_hook(self) -> None:
-        self._uneven.help()
+        self._uneven.help(keep=False)  # An optimizer in the same context may step next, with a share of the parameters.
 
     def post_hook(self, is_last_joiner: bool) -> None:
         self._uneven.end(is_last=is_last_joiner)

@@ -78,7 +78,7 @@ class Members:
             ranks = runtime.set_ranks(of.number())
             self.group: _horo.Group = interruptibly(lambda: runtime.group(ranks))
         else:
-            self.group = interruptibly(of.ordered_group)
+            self.group = of.ordered_group(of.native_group.ranks)
         self.rank: int = self.group.rank
         self.size: int = self.group.size
 

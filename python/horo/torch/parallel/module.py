@@ -154,14 +154,14 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
 
     @uncompiled
     def _pre_forward(self, *inputs: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self.reducer.members.gone:
-            self._connect()
         grows = torch.is_grad_enabled()
         syncs = grows and self.require_backward_grad_sync
+        self._syncs_buffers = self.will_sync_module_buffers()
+        if (syncs or self._syncs_buffers) and self.reducer.members.gone:
+            self._connect()
         if self.uneven is not None and self._join_config.enable:
             Join.notify_join_context(self)
         self._source = 0
-        self._syncs_buffers = self.will_sync_module_buffers()
         if self.uneven is not None:
             self._source = self.uneven.agree(synchronizes=syncs, buffers=self._syncs_buffers).source
         if syncs:

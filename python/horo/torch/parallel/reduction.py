@@ -256,16 +256,18 @@ class Reduction:
             if is_sparse and number not in taken:
                 sparse.average(self.parameters.tensors[number], self.members, self.divisor)
 
-    def help(self) -> None:
-        """One iteration of a rank that has no more data: its gradients are zeros, and it keeps its own as they are."""
+    def help(self, *, keep: bool) -> None:
+        """One iteration of a rank that has no more data: its gradients are zeros. With `keep` it has those of its last
+        batch again afterwards, otherwise the averages."""
         kept = [one.grad for one in self.parameters.tensors]
         self._arm([])
         self._open = True
         try:
             self._finish_without_the_rest()
         finally:
-            for one, gradient in zip(self.parameters.tensors, kept, strict=True):
-                one.grad = gradient
+            if keep:
+                for one, gradient in zip(self.parameters.tensors, kept, strict=True):
+                    one.grad = gradient
 
     def fail(self, why: str) -> None:
         """Raises on all members: here now, there at the end of their backward pass."""
