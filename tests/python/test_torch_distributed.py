@@ -23,7 +23,8 @@ pytestmark = pytest.mark.skipif(
 
 def environment(**settings: str) -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HORO_", "HOROVOD_"))}
-    return {**inherited, "OMP_NUM_THREADS": "1", **settings}
+    # Without GPUs: some of torch's own hooks take it that who has one uses it.
+    return {**inherited, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **settings}
 
 
 def run_ranks(count: int, command: list[str], seconds: float = LIMIT_SECONDS, **settings: str) -> list[str]:
