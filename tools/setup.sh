@@ -109,6 +109,17 @@ ensure_torch() {
   [ "$(wc -l <$stamp)" = 1 ] || { tail -n +2 $stamp && say "rm $stamp tries again"; }
 }
 
+# Libraries on top of it are for a few tests more.
+ensure_torch_users() {
+  local stamp=.venv/.torch-users list=python/requirements-torch-users.txt
+  .venv/bin/python -c 'import torch' 2>/dev/null || return 0
+  [ ! -f $stamp ] || [ ! $stamp -nt $list ] || return 0
+  say "installing libraries that train on PyTorch into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r $list ||
+    say "they could not be installed; their tests are skipped"
+  touch $stamp
+}
+
 install_torch() { # LIST: says what went wrong
   local pip=(.venv/bin/python -m pip) quiet=(--quiet --disable-pip-version-check) plan
   if ! plan=$("${pip[@]}" install "${quiet[@]}" --dry-run --report - -r "$1" 2>&1); then
@@ -144,6 +155,7 @@ for group in "$@"; do
       install_packages "${python_packages[@]}"
       ensure_venv
       ensure_torch
+      ensure_torch_users
       ;;
     lint)
       install_packages "${lint_packages[@]}" "${python_packages[@]}"

@@ -228,9 +228,11 @@ class Handle {
   /// False when it is not done by then.
   bool wait_for(double seconds) {
     horo_status* status = horo_handle_wait(handle_.get(), seconds);
-    if (horo_status_code(status) == HORO_TIMEOUT && !done()) {
+    if (horo_status_code(status) == HORO_TIMEOUT) {
+      // Of the wait, or of the operation, which may have ended just now: asked again it says which.
       horo_status_free(status);
-      return false;
+      if (!done()) return false;
+      status = horo_handle_wait(handle_.get(), 0);
     }
     check(status);
     return true;
@@ -286,11 +288,8 @@ class Runtime {
     horo_status* status = horo_runtime_run_for(get(), set, tensors.data(), tensors.size(), seconds, &handle);
     if (handle == nullptr) check(status);
     Handle made(handle);
-    if (made.done()) {
-      check(status);
-    } else {
-      horo_status_free(status);
-    }
+    horo_status_free(status);
+    if (made.done()) made.wait(0);  // What it ended in, and not that it was not done a moment ago.
     return made;
   }
   template <class T>

@@ -18,9 +18,11 @@ namespace {
 bool ended(horo_request* request, double seconds) {
   horo_status* status = horo_request_wait_interruptible(request, seconds);
   const horo_code code = horo_status_code(status);
-  if ((code == HORO_TIMEOUT || code == HORO_INTERRUPTED) && horo_request_done(request) != 1) {
+  if (code == HORO_TIMEOUT || code == HORO_INTERRUPTED) {
+    // Of the wait, or of the operation, which may have ended just now: asked again it says which.
     horo_status_free(status);
-    return false;
+    if (horo_request_done(request) != 1) return false;
+    status = horo_request_wait(request, 0);
   }
   check(status);
   return true;

@@ -49,12 +49,16 @@ def run_ranks(count: int, command: list[str], seconds: float = LIMIT_SECONDS, **
 
 
 def init_methods(tmp_path: Path) -> dict[int, dict[str, str]]:
-    """How the groups of each size come together."""
+    """How the groups of each size come together. The variables are there for libraries that look for them anyway."""
     port = str(jobs.free_port())
+    where = {
+        2: f"file://{tmp_path}/store?rank={{rank}}&world_size=2",
+        3: f"tcp://127.0.0.1:{port}?rank={{rank}}&world_size=3",
+        4: "env://",
+    }
     return {
-        2: {"DISTRIBUTED_SUITE": f"file://{tmp_path}/store?rank={{rank}}&world_size=2"},
-        3: {"DISTRIBUTED_SUITE": f"tcp://127.0.0.1:{port}?rank={{rank}}&world_size=3"},
-        4: {"DISTRIBUTED_SUITE": "env://", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+        count: {"DISTRIBUTED_SUITE": place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for count, place in where.items()
     }
 
 

@@ -216,11 +216,10 @@ class Collectives:
                     f"allgather of {source.counts[0]} elements from each of {self._size} ranks needs an output of "
                     f"{sum(counts)}, not of {target.counts[0]}"
                 )
-        # Whatever this rank gives, the others hear of it, and fail too where it does not fit.
-        counts = [*counts[: self._rank], source.counts[0], *counts[self._rank + 1 :]]
-        if sum(counts) != sum(target.counts):
-            check = f"allgather: this rank gives {source.counts[0]} elements, its output has room for another number"
-            raise ValueError(check)
+        elif counts[self._rank] != source.counts[0]:
+            raise ValueError(
+                f"allgather: the input has {source.counts[0]} elements, this rank's output {counts[self._rank]}"
+            )
         counts = [count * source.element for count in counts]
         requests.append(self._submit("allgather", source, target, opts, counts=counts))
         places.append(target)
