@@ -243,9 +243,10 @@ std::optional<std::vector<std::byte>> Matching::next(int member) {
     queue.pop_front();
     return encode(note);
   }
-  note.kind = sending.stage == Stage::kLane ? MessageNote::Kind::kWhole : MessageNote::Kind::kPiece;
+  const bool whole = sending.stage == Stage::kLane;
+  note.kind = whole ? MessageNote::Kind::kWhole : MessageNote::Kind::kPiece;
   const auto rest = message.data.subspan(sending.sent);
-  note.data = rest.first(std::min(rest.size(), kPiece));
+  note.data = rest.first(whole ? rest.size() : std::min(rest.size(), kPiece));
   sending.sent += note.data.size();
   if (sending.sent == message.data.size()) {
     queue.pop_front();

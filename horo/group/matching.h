@@ -60,7 +60,7 @@ struct ExpectedMessage {
 class Matching {
  public:
   static constexpr size_t kMostWhole = size_t{32} << 10;
-  static constexpr size_t kPiece = size_t{256} << 10;
+  static constexpr size_t kPiece = size_t{30} << 10;  ///< Two fit into a ring: one is read while the next is written.
 
   /// Chosen by the caller, rising.
   using Id = uint64_t;

@@ -85,6 +85,23 @@ TEST(Matching, LargeMessagesWaitAtTheirSender) {
   EXPECT_EQ(got, large);
 }
 
+TEST(Matching, MessagesOfEverySizeAroundTheLimitsArrive) {
+  Members members(2);
+  Matching::Id id = 0;
+  for (const size_t limit : {Matching::kPiece, Matching::kMostWhole, 2 * Matching::kPiece}) {
+    for (const size_t size : {limit - 1, limit, limit + 1}) {
+      const std::string sent(size, static_cast<char>('a' + id % 26));
+      std::string got(size, ' ');
+      members.at(0).send(++id, {.to = 1, .data = bytes_of(sent)});
+      members.at(1).receive(id, {.from = {0}, .memory = std::as_writable_bytes(std::span(got))});
+      members.settle();
+      EXPECT_EQ(ends_of(members.at(1)).at(id).code, Code::kOk) << size;
+      EXPECT_EQ(ends_of(members.at(0)).at(id).code, Code::kOk) << size;
+      EXPECT_EQ(got, sent) << size;
+    }
+  }
+}
+
 TEST(Matching, GroupsDoNotMeet) {
   Members members(2);
   const std::string word = "word";
