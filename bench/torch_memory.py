@@ -2,8 +2,8 @@
 
     python bench/torch_memory.py
 
-Every variant has a job of its own, of two ranks that make eight steps of the 25 M-parameter MLP. What the C library holds in
-reserve is given back first (malloc_trim), since it differs from run to run.
+Every variant has a job of its own, of two ranks that make eight steps of the 25 M-parameter MLP. What the C library
+holds in reserve is given back first (malloc_trim), since it differs from run to run.
 """
 
 from __future__ import annotations
