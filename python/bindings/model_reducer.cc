@@ -147,7 +147,7 @@ void ModelReducer::take_gradient(size_t index, nb::handle param) {
     on_odd(index, param);
     return;
   }
-  if (parameter.bytes >= kMuch) parameter.gradient = gradient;
+  if (!views_ && parameter.bytes >= kMuch) parameter.gradient = gradient;
   const unsigned events = hand_in(index, address);
   const bool moves = views_ && (events & HORO_READY_TAKEN) != 0 && !parameter.view.is_none();
   if (moves && !gradient.is(parameter.view) &&
