@@ -22,7 +22,7 @@ from horo.handles import Handle
 from horo.torch.compression import NoneCompressor
 from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
 from horo.torch.parcels import Parcel, Settings, Slot, too_many
-from horo.torch.tensors import dtype_number, tensor_reader
+from horo.torch.tensors import dtype_number, is_lazy, tensor_reader
 from horo.world import world
 
 # So much is put together before it is handed in: small enough that the first bytes travel while the backward pass goes
@@ -190,7 +190,7 @@ class Gradients:
         natives, sent = [], []
         for one in given:
             slot, tensor, context = one
-            if not (tensor.is_contiguous() and tensor.is_cpu):
+            if not (tensor.is_contiguous() and tensor.is_cpu) or is_lazy(tensor):
                 self._send_alone(slot, tensor, context)
                 continue
             native = slot.native

@@ -40,7 +40,7 @@ def tensor_reader(*, exchange: bool = True) -> _horo.TensorReader:
     return _horo.TensorReader(torch.Tensor, torch.strided, _DTYPES, exchange)
 
 
-def _is_lazy(tensor: torch.Tensor) -> bool:
+def is_lazy(tensor: torch.Tensor) -> bool:
     """Whether what lies in memory is not yet what the tensor says."""
     return tensor.is_conj() or tensor.is_neg()
 
@@ -62,7 +62,7 @@ class _TorchAdapter:
         number = dtype_number(tensor, kind)
         source = tensor.detach()
         strides = None
-        if _is_lazy(source):
+        if is_lazy(source):
             source = source.resolve_conj().resolve_neg()
         if not source.is_contiguous():
             strides = dense_strides(source) if kind in _ELEMENTWISE else None
@@ -76,7 +76,7 @@ class _TorchAdapter:
     def take_in_place(self, tensor: torch.Tensor, kind: str) -> Given:
         number = dtype_number(tensor, kind)
         strides = None
-        as_it_lies = not _is_lazy(tensor)
+        as_it_lies = not is_lazy(tensor)
         if as_it_lies and not tensor.is_contiguous():
             strides = dense_strides(tensor)
             as_it_lies = strides is not None

@@ -325,3 +325,25 @@ def test_gradients_lie_in_one_piece_of_memory(hvd: ModuleType) -> None:
     optimizer.zero_grad()
     loss_of(model, *data_of(0)).backward()
     assert horo.metrics()["process_sets"][0]["operations"]["allreduce"]["tensors"] == before + 1
+
+
+def test_gradients_that_are_negated_lazily_are_averaged(hvd: ModuleType) -> None:
+    """What lies in memory is not what they say."""
+
+    class Negative(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, values: torch.Tensor) -> torch.Tensor:
+            return values.clone()
+
+        @staticmethod
+        def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return torch._neg_view(gradient.clone())
+
+    for in_buckets in (False, True):
+        param = torch.nn.Parameter(torch.zeros(6))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([param], 1.0), [("param", param)], gradient_as_bucket_view=in_buckets
+        )
+        (Negative.apply(param) * (hvd.rank() + 1)).sum().backward()
+        optimizer.step()
+        torch.testing.assert_close(param.detach(), torch.full((6,), (hvd.size() + 1) / 2))
