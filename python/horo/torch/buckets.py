@@ -16,7 +16,7 @@ from horo import _horo
 from horo.torch.compression import NoneCompressor
 from horo.torch.gradients import Gradients
 from horo.torch.parcels import Parcel, Slot
-from horo.torch.tensors import dtype_number
+from horo.torch.tensors import dtype_number, strides_of
 
 _LARGE_BYTES = 2 << 20
 _FIRST_BYTES = 1 << 20
@@ -41,7 +41,7 @@ class Bucket(Parcel):
             count += (slot.param.numel() + line - 1) // line * line
         flat = torch.from_numpy(runtime.allocate(max(count, 1) * dtype.itemsize)).view(dtype).zero_()
         for slot, place in zip(self.slots, places, strict=True):
-            slot.view = flat.as_strided(slot.param.shape, _strides(slot.param), place)
+            slot.view = flat.as_strided(slot.param.shape, strides_of(slot.param), place)
         return flat
 
     def take(self, slot: Slot, gradient: torch.Tensor) -> None:
@@ -63,22 +63,6 @@ class Bucket(Parcel):
     def finish(self, compression: Any, tensor: torch.Tensor, context: Any) -> None:
         if compression is not NoneCompressor:
             self.flat.copy_(compression.decompress(tensor, context))
-
-
-def _strides(param: torch.Tensor) -> tuple[int, ...]:
-    return param.stride() if _is_dense(param) else torch.empty(param.shape, device="meta").stride()
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements lie without gaps and overlaps, in whatever order."""
-    expected = 1
-    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if extent == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= extent
-    return True
 
 
 class BucketedGradients(Gradients):

@@ -57,6 +57,12 @@ def dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     return strides
 
 
+def strides_of(param: torch.Tensor) -> tuple[int, ...]:
+    """Of what belongs to a parameter and has a place of its own: the parameter's, unless that has gaps."""
+    strides = dense_strides(param)
+    return torch.empty(param.shape, device="meta").stride() if strides is None else strides
+
+
 class _TorchAdapter:
     def take(self, tensor: torch.Tensor, kind: str) -> Given:
         number = dtype_number(tensor, kind)

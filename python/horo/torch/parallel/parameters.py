@@ -6,18 +6,12 @@ from collections.abc import Collection
 
 import torch
 
-from horo.torch.tensors import dense_strides, dtype_number
+from horo.torch.tensors import dtype_number, strides_of
 
 
 def is_ignored(name: str, ignored: Collection[str]) -> bool:
     # Names of the outermost module's own parameters may be written with a dot in front.
     return name in ignored or (("." not in name) and f".{name}" in ignored)
-
-
-def strides_of(param: torch.Tensor) -> tuple[int, ...]:
-    """Of the gradient in its bucket: the parameter's, unless that has gaps."""
-    strides = dense_strides(param)
-    return torch.empty(param.shape, device="meta").stride() if strides is None else strides
 
 
 class Parameters:

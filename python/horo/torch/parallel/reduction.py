@@ -16,9 +16,9 @@ import torch
 from horo import _horo
 from horo.torch.parallel import graph, hooks, sparse
 from horo.torch.parallel.members import Members
-from horo.torch.parallel.parameters import Parameters, strides_of
+from horo.torch.parallel.parameters import Parameters
 from horo.torch.parallel.precision import Precision
-from horo.torch.tensors import tensor_reader
+from horo.torch.tensors import strides_of, tensor_reader
 from horo.world import interruptibly
 
 _REDUCED = _horo.OUTCOMES["reduced"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from horo import _horo
-from horo.torch.tensors import dense_strides, dtype_number
+from horo.torch.tensors import dtype_number, strides_of
 
 _BUCKET_BYTES = 25 << 20
 _LINE = 64  # Bytes: parameters and slices begin on cache lines.
@@ -65,8 +65,7 @@ class Bucket:
         self.members: list[Member] = []
         count = 0
         for number, param in members:
-            strides = dense_strides(param) or torch.empty(param.shape, device="meta").stride()
-            self.members.append(Member(number, param, count, param.shape, tuple(strides)))
+            self.members.append(Member(number, param, count, param.shape, tuple(strides_of(param))))
             count += -(-param.numel() // line) * line
         self.slice = -(-max(count, 1) // (line * group.size)) * line
         self.begin = self.slice * group.rank
