@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import torch
 
@@ -20,7 +20,10 @@ FIRST_OWN_TAG = _TAGS
 class Messages:
     """What the process group does with the messages of its engine. Mixed into it."""
 
+    # Of the process group and its collectives.
     _timeout: timedelta
+    _members: Callable[[], _horo.Group]
+    _work: Callable[..., Work]
 
     def send(self, tensors: list[torch.Tensor], to: int, tag: int = 0) -> Work:
         return self._send(tensors, to, tag % _TAGS, self._timeout)
@@ -48,12 +51,6 @@ class Messages:
         except RuntimeError as error:
             raise error_of(error) from None
         return self._work([request], list(tensors), [place], None)
-
-    def _members(self) -> _horo.Group:
-        raise NotImplementedError
-
-    def _work(self, requests: Any, results: Any, places: Any, opts: Any) -> Work:
-        raise NotImplementedError
 
 
 def _one(tensors: list[torch.Tensor], what: str) -> list[torch.Tensor]:
