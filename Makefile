@@ -20,7 +20,7 @@ WHEEL_FILES := $(shell find horo cli plugins python cmake -type f -not -name '*_
 CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
 CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
 
-.PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python configure build release test test-all \
+.PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python setup-test configure build release test test-all \
         test-python demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
 # The recipes use all cores themselves, and two set-ups at once would meet in the package database.
 .NOTPARALLEL:
@@ -29,11 +29,11 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Looked at every time, which takes a tenth of a second: a kept cache says nothing about the machine it is kept for.
-setup-build setup-lint setup-sanitize setup-bench setup-python:
+setup-build setup-lint setup-sanitize setup-bench setup-python setup-test:
 	@tools/setup.sh $(@:setup-%=%)
 
 setup:  ## Install what build, test and lint need
-	@tools/setup.sh build lint python
+	@tools/setup.sh build lint python test
 
 build/dev/build.ninja: $(CMAKE_FILES) | setup-build
 	@cmake --preset dev
@@ -57,13 +57,13 @@ release: setup-build  ## Build what is measured and shipped (build/release)
 	  --config-settings cmake.define.HORO_WERROR=ON --config-settings build-dir=build/wheel .
 	@touch $@
 
-test-python: .venv/.installed  ## Check the installed Python package
+test-python: .venv/.installed setup-test  ## Check the installed Python package
 	@.venv/bin/python -m pytest -q tests/python
 
-test: build .venv/.installed  ## Build and run all tests
+test: build .venv/.installed setup-test  ## Build and run all tests
 	@.venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 
-test-all: build .venv/.installed  ## The long forms of the tests, sanitizers and fuzzers too
+test-all: build .venv/.installed setup-test  ## The long forms of the tests, sanitizers and fuzzers too
 	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
 	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null

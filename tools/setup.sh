@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench or python.
+# Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench, python or test.
 #
 # Debian and Ubuntu packages are installed when this runs as root or with passwordless sudo, only those that are missing.
 # Otherwise it says which are missing and how to get them; SKIP_PACKAGES=1 believes that they are there. "python" makes
 # the virtual environment .venv, with PyTorch where a build for CPUs can be had (TORCH=any takes one with CUDA too,
-# gigabytes of it; TORCH=no none).
+# gigabytes of it; TORCH=no none). "test" adds what horo works with and not on: other frameworks and launchers, whose tests
+# are skipped without them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,8 +15,9 @@ lint_packages=("${build_packages[@]}" clang-format-14 clang-tidy-14 shellcheck g
 sanitize_packages=("${build_packages[@]}" clang-14)
 bench_packages=("${build_packages[@]}" libbenchmark-dev libgloo-dev libopenmpi-dev openmpi-bin)
 python_packages=("${build_packages[@]}" python3 python3-venv python3-dev)
+test_packages=(openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless)
 # Without these a target still does its work and says what it left out.
-optional_packages=" ccache iproute2 shellcheck libgloo-dev libopenmpi-dev openmpi-bin "
+optional_packages=" ccache iproute2 shellcheck libgloo-dev ${test_packages[*]} "
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -109,15 +111,14 @@ ensure_torch() {
   [ "$(wc -l <$stamp)" = 1 ] || { tail -n +2 $stamp && say "rm $stamp tries again"; }
 }
 
-# Libraries on top of it are for a few tests more.
-ensure_torch_users() {
-  local stamp=.venv/.torch-users list=python/requirements-torch-users.txt
-  .venv/bin/python -c 'import torch' 2>/dev/null || return 0
-  [ ! -f $stamp ] || [ ! $stamp -nt $list ] || return 0
-  say "installing libraries that train on PyTorch into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r $list ||
-    say "they could not be installed; their tests are skipped"
-  touch $stamp
+# Frameworks and launchers that only tests and examples use: python/requirements-NAME.txt.
+ensure_list() { # NAME
+  local stamp=.venv/.$1 list=python/requirements-$1.txt
+  [ ! -f "$stamp" ] || [ ! "$stamp" -nt "$list" ] || return 0
+  say "installing the list $1 into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$list" ||
+    say "$list could not be installed; the tests that need it are skipped"
+  touch "$stamp"
 }
 
 install_torch() { # LIST: says what went wrong
@@ -155,7 +156,12 @@ for group in "$@"; do
       install_packages "${python_packages[@]}"
       ensure_venv
       ensure_torch
-      ensure_torch_users
+      ;;
+    test)
+      install_packages "${test_packages[@]}"
+      ! .venv/bin/python -c 'import torch' 2>/dev/null || ensure_list torch-users
+      ensure_list tensorflow
+      ensure_list clusters
       ;;
     lint)
       install_packages "${lint_packages[@]}" "${python_packages[@]}"
@@ -163,7 +169,7 @@ for group in "$@"; do
       ensure_formatter
       ;;
     *)
-      say "unknown group '$group'; groups are build, lint, sanitize, bench, python"
+      say "unknown group '$group'; groups are build, lint, sanitize, bench, python, test"
       exit 2
       ;;
   esac
