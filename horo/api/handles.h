@@ -1,6 +1,7 @@
 // What the opaque handles of horo.h are. Not installed.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,7 @@ struct horo_runtime {
   std::shared_ptr<const horo::net::Key> key;  ///< For a successor: the descriptor that it came from is closed.
   int generation = 0;                         ///< How often this process has joined the job before.
   horo::api::Process process;
+  std::atomic<int> holders = 1;  ///< Its owner, and who has acquired it since it was published.
 };
 
 struct horo_handle {
@@ -77,6 +79,9 @@ struct horo_memory {
 };
 
 namespace horo::api {
+
+/// If `runtime` is the published one, none is from now on.
+void take_back(const horo_runtime* runtime);
 
 /// Null for success; the caller owns it.
 horo_status* to_handle(Status status);

@@ -466,6 +466,19 @@ horo_status* horo_runtime_set_metrics(const horo_runtime* runtime, int set, horo
  * are without it. */
 size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t capacity);
 
+/* ---- The runtime that a process shares ----------------------------------------------------------------------------
+ *
+ * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who starts
+ * the runtime of a process (in Python: init()) publishes it for such code.
+ */
+
+/* From now on `runtime` is the process's; NULL: there is none. Its shutdown and destruction take it back. */
+void horo_runtime_publish(horo_runtime* runtime);
+/* The published one, or NULL: there is none, or this is a forked child. It stays valid until it is released, even when
+ * its owner destroys it; what is handed in fails with HORO_STOPPED then. */
+horo_runtime* horo_runtime_acquire(void);
+void horo_runtime_release(horo_runtime* runtime);
+
 /* ---- Knobs ------------------------------------------------------------------------------------------------------- */
 
 /* Every HORO_* variable, as text for a terminal or as Markdown. Lives as long as the program. */

@@ -8,7 +8,7 @@ HORO_SHADOW_HOROVOD=1 puts it in front.
 import sys
 from os import environ
 
-_ABSENT = {"tensorflow", "keras", "_keras", "mxnet", "spark", "ray", "data"}
+_ABSENT = {"keras", "_keras", "mxnet", "spark", "ray", "data"}
 
 
 def _folder() -> str:
