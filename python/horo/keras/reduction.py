@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -49,10 +48,10 @@ class GradientReduction:
         settings.check()
         self.settings = settings
         self.accumulated: Sequence[Any] = ()  # The variables whose accumulated gradients come next.
-        self._local: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._local: list[Any] = []
 
     def register_local(self, variable: Any) -> None:
-        self._local.add(variable)
+        self._local.append(variable)
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients that all ranks agree on. Those that are None stay so."""
