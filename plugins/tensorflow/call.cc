@@ -151,7 +151,8 @@ horo_tensor Call::describe(Slot& slot) {
 void Call::hand_in() {
   horo_runtime* runtime = horo_runtime_acquire();
   if (runtime == nullptr) {
-    outcome_.fail(HORO_STOPPED, text("'", collective_.name, "': Horovod has not been initialized; use hvd.init()."));
+    outcome_.fail(HORO_INVALID_ARGUMENT,
+                  text("'", collective_.name, "': Horovod has not been initialized; use hvd.init()."));
     return end();
   }
   std::vector<horo_tensor> tensors;

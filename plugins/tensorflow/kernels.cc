@@ -159,7 +159,7 @@ void compute_fact(void* kernel, TF_OpKernelContext* context) {
     answer = answer_of(*static_cast<const FactKernel*>(kernel), runtime, outcome);
     horo_runtime_release(runtime);
   } else {
-    outcome.fail(HORO_STOPPED, "Horovod has not been initialized; use hvd.init().");
+    outcome.fail(HORO_INVALID_ARGUMENT, "Horovod has not been initialized; use hvd.init().");
   }
   constexpr TF_DataType kInt32 = 3;
   TF_Tensor* output = nullptr;

@@ -89,7 +89,8 @@ Status register_one(const Api& api, const Operation& operation) {
   for (const char* one : operation.outputs) api.op_definition_builder_add_output(builder, one);
   // tf.function runs stateful operations one after the other, in the order of the program. Collectives are none: they
   // overlap, and ranks that have traced them in different orders meet all the same.
-  api.op_definition_builder_set_is_stateful(builder, operation.stateful);
+  // (TensorFlow does not look at the flag: the call itself makes it stateful.)
+  if (operation.stateful) api.op_definition_builder_set_is_stateful(builder, true);
   api.op_definition_builder_set_shape_inference_function(builder, operation.shapes);
   Outcome outcome(api);
   api.register_op_definition(builder, outcome.get());

@@ -7,7 +7,7 @@ namespace horo::tensorflow {
 namespace {
 
 // TensorFlow's numbers.
-constexpr TF_Code kInvalidArgument = 3, kFailedPrecondition = 9, kAborted = 10, kInternal = 13, kUnavailable = 14;
+constexpr TF_Code kInvalidArgument = 3, kDeadlineExceeded = 4, kFailedPrecondition = 9, kAborted = 10, kInternal = 13;
 
 TF_Code code_of(horo_code code) {
   switch (code) {
@@ -17,11 +17,12 @@ TF_Code code_of(horo_code code) {
       return kInvalidArgument;
     case HORO_MISMATCH:
       return kFailedPrecondition;
+    case HORO_TIMEOUT:
+      return kDeadlineExceeded;
+    // Not "unavailable", which TensorFlow keeps for its own network, and replaces.
     case HORO_PEER_LOST:
     case HORO_EVICTED:
     case HORO_UNAVAILABLE:
-    case HORO_TIMEOUT:
-      return kUnavailable;
     case HORO_STOPPED:
     case HORO_FORKED:
       return kAborted;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,20 @@ def run(name: str, ranks: int, *words: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def check(out: str, ranks: int, accuracy: float | None) -> None:
+    found = OUTCOME.search(out)
+    assert found is not None, out
+    assert int(found[1]) == ranks
+    assert float(found[3]) < float(found[2]) * 0.9, out
+    assert accuracy is None or float(found[4]) >= accuracy, out
+
+
+def installed(framework: str) -> bool:
+    """Without importing it; the folder beside this file is a namespace package of that name, without an origin."""
+    found = find_spec(framework)
+    return found is not None and found.origin is not None
 
 
 def test_numpy_alone_trains() -> None:
@@ -47,12 +62,23 @@ def test_numpy_alone_trains() -> None:
 def test_an_example_learns(name: str, ranks: int, words: list[str], accuracy: float | None) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
-    out = run(name, ranks, *words)
-    found = OUTCOME.search(out)
-    assert found is not None, out
-    assert int(found[1]) == ranks
-    assert float(found[3]) < float(found[2]) * 0.9, out
-    assert accuracy is None or float(found[4]) >= accuracy, out
+    check(run(name, ranks, *words), ranks, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "words", "accuracy"),
+    [
+        ("tensorflow_digits.py", 2, ["--epochs", "4"], 0.9),
+        ("tensorflow_embeddings.py", 2, ["--epochs", "4"], 0.85),
+        ("tensorflow_accumulation.py", 2, ["--epochs", "4"], 0.9),
+        ("tensorflow_process_sets.py", 2, ["--epochs", "4"], 0.9),
+    ],
+)
+def test_an_example_of_tensorflow_learns(name: str, ranks: int, words: list[str], accuracy: float) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not installed("tensorflow"):
+        pytest.skip("TensorFlow is not installed in this environment")
+    check(run(name, ranks, *words), ranks, accuracy)
 
 
 def test_a_script_for_horovod_learns() -> None:
@@ -67,5 +93,5 @@ def test_a_script_for_horovod_learns() -> None:
 
 def test_no_example_is_left_out() -> None:
     tested = Path(__file__).read_text()
-    examples = {path.name for path in FOLDER.glob("*.py")} - {"digits.py"}  # What the others share.
+    examples = {path.name for path in FOLDER.glob("*.py")} - {"digits.py", "digits_tf.py"}  # What the others share.
     assert [name for name in sorted(examples) if f'"{name}"' not in tested] == []

@@ -8,24 +8,18 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from horo.exceptions import exception_of
+from horo.exceptions import exception_in
 
-# "... horo: peer-lost[2,3]: words [Op:HoroAllreduce]"
-_WORDS = re.compile(r"horo: ([a-z-]+)(?:\[([\d,]+)\])?: (.*)", re.DOTALL)
+# What TensorFlow puts behind them: the operation, and where in the program it was made.
+_BEHIND = re.compile(r"\s*\[(Op:|\[).*$|\n.*$", re.DOTALL)
 
 
 def translated(error: BaseException) -> Exception | None:
     """What horo raises for a failure of one of its operations in a graph; None for other failures."""
     if not isinstance(error, tf.errors.OpError):
         return None
-    found = _WORDS.search(error.message)
-    if found is None:
-        return None
-    code, lost, words = found.groups()
-    words = re.sub(r"\s*\[(Op:|\[)\S.*$", "", words, flags=re.DOTALL)
-    if code == "stopped" and "has not been initialized" in words:
-        code = "invalid-argument"
-    return exception_of(code, words, [int(rank) for rank in lost.split(",")] if lost else [])
+    words = error.message
+    return exception_in(_BEHIND.sub("", words[words.find("horo: ") :])) if "horo: " in words else None
 
 
 @contextlib.contextmanager

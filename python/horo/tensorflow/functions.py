@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-import tensorflow as tf
-
 from horo import objects
+from horo.grouping import in_groups
 from horo.process_sets import ProcessSet, global_process_set
-from horo.tensorflow.gradients import in_groups, name_of
+from horo.tensorflow.gradients import GROUP_BYTES, bytes_of, name_of
 from horo.tensorflow.mpi_ops import broadcast_
 
 
@@ -18,18 +17,14 @@ def broadcast_variables(
     root_rank: int,
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
-) -> Any:
+) -> None:
     """Gives variables the values that they have on `root_rank`: a few operations, then one assignment each.
 
-    Variables of tf and of Keras, in the same order on all ranks. `inplace` is accepted and not needed. In a graph of
-    TensorFlow 1 it returns an operation.
+    Variables of tf and of Keras, in the same order on all ranks. `inplace` is accepted and not needed.
     """
     given = list(variables)
-    for group in in_groups(given, given):
+    for group in in_groups(range(len(given)), given, None, GROUP_BYTES, bytes_of):
         broadcast_([given[index] for index in group], root_rank, name_of(given[group[0]]), process_set)
-    if tf.executing_eagerly():
-        return None
-    return tf.group(*[one.op for one in given if isinstance(one, tf.Tensor)])
 
 
 def broadcast_object(

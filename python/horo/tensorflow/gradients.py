@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from horo.collectives import Adasum, Average, Sum
+from horo.grouping import in_groups
 from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.compression import Compression
-from horo.tensorflow.reductions import allreduce, grouped_allreduce
+from horo.tensorflow.reductions import allreduce, dense, grouped_allreduce
 
 # Fewer kernels than one for each variable, and the first gradients are on their way while others are computed.
-_GROUP_BYTES = 25 * 1024 * 1024
+GROUP_BYTES = 25 * 1024 * 1024
 
 
 def name_of(variable: Any) -> str:
@@ -22,25 +23,10 @@ def name_of(variable: Any) -> str:
     return path if isinstance(path, str) else str(getattr(variable, "name", "tensor")).partition(":")[0]
 
 
-def _bytes_of(thing: Any) -> int:
+def bytes_of(thing: Any) -> int:
+    """Of a variable, or of a tensor whose shape is known."""
     shape = tf.TensorShape(getattr(thing, "shape", None))
     return (shape.num_elements() or 0) * tf.as_dtype(thing.dtype).size
-
-
-def in_groups(given: Sequence[Any], like: Sequence[Any]) -> list[list[int]]:
-    """Places of what belongs together: about 25 MiB each, in the given order, without what is None. `like` has shapes
-    that are known."""
-    groups: list[list[int]] = []
-    filled = _GROUP_BYTES
-    for index, one in enumerate(given):
-        if one is None:
-            continue
-        if filled >= _GROUP_BYTES:
-            groups.append([])
-            filled = 0
-        groups[-1].append(index)
-        filled += _bytes_of(like[index])
-    return groups
 
 
 class Reduction(NamedTuple):
@@ -76,31 +62,9 @@ class Reduction(NamedTuple):
             return self.op, 1.0, 1.0
         return Sum, 1.0 / divisor, divisor / self.process_set.size()
 
-    def _wanted_groups(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
-        there = [index for index, one in enumerate(gradients) if one is not None]
-        if isinstance(self.groups, list):
-            group_of = {id(one): number for number, group in enumerate(self.groups) for one in group}
-            chosen: dict[Any, list[int]] = {}
-            for index in there:
-                chosen.setdefault(group_of.get(id(variables[index]), ("alone", index)), []).append(index)
-            return list(chosen.values())
-        number = self.groups or self.num_groups
-        if number:
-            share, more = divmod(len(there), min(number, max(len(there), 1)))
-            groups = []
-            for _ in range(min(number, len(there))):
-                count = share + (len(groups) < more)
-                groups.append(there[:count])
-                there = there[count:]
-            return groups
-        return in_groups(gradients, variables)
-
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Gradients of all ranks, None where there is none. Names come from the variables."""
-        given = [
-            tf.convert_to_tensor(one) if self.sparse_as_dense and isinstance(one, tf.IndexedSlices) else one
-            for one in gradients
-        ]
+        given = [dense(one) if self.sparse_as_dense else one for one in gradients]
         done: list[Any] = list(given)
         sparse = [index for index, one in enumerate(given) if isinstance(one, tf.IndexedSlices)]
         for index in sparse:
@@ -108,11 +72,12 @@ class Reduction(NamedTuple):
             done[index] = allreduce(
                 given[index], compression=self.compression, op=self.op, name=name, process_set=self.process_set
             )
-        dense = [None if index in sparse else one for index, one in enumerate(given)]
+        others = [index for index, one in enumerate(given) if one is not None and index not in sparse]
         op, before, after = self._factors()
-        for group in self._wanted_groups(dense, variables):
+        wanted = self.groups or self.num_groups or None
+        for group in in_groups(others, variables, wanted, GROUP_BYTES, bytes_of):
             reduced = grouped_allreduce(
-                [dense[index] for index in group],
+                [given[index] for index in group],
                 compression=self.compression,
                 op=op,
                 prescale_factor=before,

@@ -9,13 +9,13 @@ from types import ModuleType
 import tensorflow as tf
 
 from horo.exceptions import HorovodVersionMismatchError
-from horo.paths import library_path
+from horo.paths import plugin_path
 
 
 @functools.cache
 def ops() -> ModuleType:
     """One function for each operation."""
-    path = str(library_path().with_name("libhoro_tensorflow.so"))
+    path = str(plugin_path("tensorflow"))
     module = tf.load_op_library(path)
     problem = ctypes.CDLL(path).horo_tensorflow_problem
     problem.restype = ctypes.c_char_p

@@ -21,6 +21,11 @@ def _divided(values: tf.Tensor, members: int) -> tf.Tensor:
     return tf.math.truncatediv(values, divisor) if values.dtype.is_integer else values / divisor
 
 
+def dense(tensor: Any) -> Any:
+    """IndexedSlices as a tensor; others as they are."""
+    return tf.convert_to_tensor(tensor) if isinstance(tensor, tf.IndexedSlices) else tensor
+
+
 def allreduce_slices(
     slices: tf.IndexedSlices,
     name: str | None,
