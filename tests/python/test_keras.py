@@ -14,6 +14,8 @@ import pytest
 
 SUITE = Path(__file__).parent / "keras"
 LIMIT_SECONDS = 300
+# Whose tests depend on the number of ranks; all others run on two.
+EVERYWHERE = ("test_training.py", "test_sparse.py", "test_functions.py", "test_half.py", "test_jax.py")
 FRAMEWORKS = ("tensorflow", "jax", "torch")
 # A rank that waits for one that went another way must not wait for ever.
 SETTINGS = {"KERAS_SUITE": "1", "HORO_STALL_ABORT": "60", "HORO_STALL_WARNING": "10", "OMP_NUM_THREADS": "1"}
@@ -75,8 +77,9 @@ def test_the_keras_suite_passes_on_ranks(framework: str, count: int, alone) -> N
     if not is_installed(framework):
         pytest.skip(f"{framework} is not installed in this environment")
     # -x: a rank that fails ends, or the others would wait for it in the next operation.
-    suite = ["-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", str(SUITE)]
-    code, output = run(count, {**alone(framework, "keras"), **SETTINGS}, *suite)
+    suite = ["-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    files = [str(SUITE)] if count == 2 else [str(SUITE / name) for name in EVERYWHERE]
+    code, output = run(count, {**alone(framework, "keras"), **SETTINGS}, *suite, *files)
     assert code == 0, output
     assert len([line for line in output.splitlines() if " passed" in line]) == count, output
 

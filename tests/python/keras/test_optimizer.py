@@ -7,30 +7,11 @@ from types import ModuleType
 import keras
 import numpy as np
 import pytest
-from training import BACKEND, BATCH, data_of, fit, model_of, same_on_all_ranks, share_of, train, values
+from training import BACKEND, BATCH, data_of, fit, model_of, same_on_all_ranks, sgd, share_of, train, values
 
 from horo.keras.optimizer import is_distributed
 
 optimizers = keras.optimizers
-
-
-def sgd(rate: float = 0.1, **arguments: object) -> keras.Optimizer:
-    return optimizers.SGD(rate, **arguments)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: sgd(momentum=0.9),
-        lambda: optimizers.Adam(0.01, global_clipnorm=0.1),
-        lambda: sgd(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
-        lambda: sgd(gradient_accumulation_steps=2, clipvalue=0.05),
-        lambda: optimizers.LossScaleOptimizer(sgd(), initial_scale=64.0, dynamic_growth_steps=2),
-    ],
-    ids=["momentum", "clipping", "ema", "accumulation", "loss scale"],
-)
-def test_training_is_that_of_one_process(hvd: ModuleType, make) -> None:
-    train(hvd, make)
 
 
 def test_a_step_that_is_not_compiled(hvd: ModuleType) -> None:
@@ -72,29 +53,6 @@ def test_groups_of_variables_and_others_alone(hvd: ModuleType) -> None:
     same_on_all_ranks(hvd, model)
 
 
-def test_a_smaller_last_batch_on_one_rank_renames_nothing(hvd: ModuleType) -> None:
-    model = model_of()
-    model.compile(hvd.DistributedOptimizer(sgd()), loss="mse")
-    count = 13 if hvd.rank() == 0 else 16  # Four batches each.
-    inputs, targets = (one[:count] for one in data_of())
-    model.fit(inputs, targets, batch_size=4, epochs=2, shuffle=False, verbose=0)
-    same_on_all_ranks(hvd, model)
-
-
-def test_ranks_of_a_process_set_train_by_themselves(hvd: ModuleType) -> None:
-    if hvd.size() < 3:
-        return
-    sets = [hvd.add_process_set([0]), hvd.add_process_set(range(1, hvd.size()))]
-    mine = sets[min(hvd.rank(), 1)]
-    model = model_of()
-    model.compile(hvd.DistributedOptimizer(sgd(), process_set=mine), loss="mse")
-    fit(hvd, model)
-    everybody = hvd.allgather_object([one.tobytes() for one in values(model.weights)], name="sets")
-    assert everybody[1] == everybody[2] != everybody[0]
-    for one in sets:
-        hvd.remove_process_set(one)
-
-
 def test_gradients_that_a_loop_applies_itself(hvd: ModuleType) -> None:
     variable = keras.Variable([1.0, 2.0], name="one")
     optimizer = hvd.DistributedOptimizer(sgd(1.0))
@@ -110,16 +68,6 @@ def test_variables_without_a_gradient_stay_as_they_are(hvd: ModuleType) -> None:
     with pytest.warns(UserWarning, match="Gradients do not exist"):
         optimizer.apply([None, keras.ops.convert_to_tensor([1.0])], [first, second])
     assert [one.item() for one in values([first, second])] == [1.0, 0.0]
-
-
-def test_local_variables_are_not_reduced(hvd: ModuleType) -> None:
-    shared, local = keras.Variable([0.0], name="shared"), keras.Variable([0.0], name="local")
-    optimizer = hvd.DistributedOptimizer(sgd(1.0), scale_local_gradients=False)
-    optimizer.register_local_var(local)
-    gradient = keras.ops.convert_to_tensor(np.array([1.0 + hvd.rank()], "float32"))
-    optimizer.apply([gradient, gradient + 0.0], [shared, local])
-    assert values([local])[0].item() == -1.0 - hvd.rank()
-    assert values([shared])[0].item() == pytest.approx(-1.0 - (hvd.size() - 1) / 2)
 
 
 def test_local_layers_are_not_reduced(hvd: ModuleType) -> None:

@@ -14,6 +14,10 @@ BACKEND = os.environ.get("KERAS_BACKEND", "")
 BATCH = 12  # Of all ranks; a number that 1, 2 and 3 share equally.
 
 
+def sgd(rate: Any = 0.1, **arguments: Any) -> keras.Optimizer:
+    return keras.optimizers.SGD(rate, **arguments)
+
+
 def model_of(seed: int = 1) -> keras.Model:
     keras.utils.set_random_seed(seed)
     return keras.Sequential(
