@@ -49,7 +49,7 @@ class _Distributed:
         if not grads or len(grads) != len(variables):
             return grads
         reduction = self._horo_reduction
-        if not check_step(stepping_model(self), self, reduction.settings.op):
+        if reduction.has_company() and not check_step(stepping_model(self), self, reduction.settings.op):
             return grads
         return reduction(grads, variables)
 

@@ -53,11 +53,15 @@ class GradientReduction:
     def register_local(self, variable: Any) -> None:
         self._local.append(variable)
 
+    def has_company(self) -> bool:
+        """Whether there is anybody to reduce with, or may be later."""
+        return self.settings.process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients that all ranks agree on. Those that are None stay so."""
         done = list(gradients)
         ranks = self.settings.process_set.size()
-        if ranks == 1 and os.environ.get("HOROVOD_ELASTIC") != "1":
+        if not self.has_company():
             return [None if one is None else self._summed(one) for one in done]
         framework = backend()
         local = self._local_ids()

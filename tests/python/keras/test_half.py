@@ -35,6 +35,8 @@ def test_a_rank_with_infinite_gradients_stops_the_step_of_all(hvd: ModuleType) -
 
 
 def test_loss_scaling_around_the_wrapper_is_refused(hvd: ModuleType) -> None:
+    if hvd.size() == 1:
+        return
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile(keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))), loss="mse")

@@ -33,11 +33,9 @@ def test_an_allreduce_of_every_type(hvd: ModuleType, dtype: str, compiled: bool)
 
 
 def test_a_tree_is_one_operation(hvd: ModuleType) -> None:
-    before = horo.jax.metrics()
     tree = {"a": jnp.full((2, 2), float(hvd.rank())), "b": [jnp.array(1.0), jnp.zeros((0, 3))]}
     reduced = jax.jit(lambda x: horo.jax.grouped_allreduce(x, "tree"))(tree)
     jax.block_until_ready(reduced)
-    assert before is not None
     np.testing.assert_allclose(reduced["a"], (hvd.size() - 1) / 2)
     assert reduced["b"][0] == 1.0
     assert reduced["b"][1].shape == (0, 3)
