@@ -17,7 +17,9 @@ from horo.keras.optimizer import is_distributed
 
 def saved(hvd: ModuleType, path: Path) -> keras.Model:
     model = model_of()
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), loss="mse")
+    # Keras does not find a loss again that a .h5 file holds as a word.
+    loss = keras.losses.MeanSquaredError()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), loss=loss)
     fit(hvd, model)
     model.save(path)
     return model
