@@ -126,7 +126,7 @@ def _remade(optimizer: Any, reduction: GradientReduction, passes: int) -> Any:
         made = cls(type(inner).from_config(_accumulating(_config_of(inner), passes)), **config)
     else:
         made = cls.from_config(_accumulating(config, passes))
-    if optimizer.built:
+    if optimizer.built and optimizer._trainable_variables:
         made.build(list(optimizer._trainable_variables))
     if len(made.variables) == len(optimizer.variables):  # Else there are accumulators now, which begin with zeros.
         for new, old in zip(made.variables, optimizer.variables, strict=True):
