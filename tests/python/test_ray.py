@@ -206,6 +206,20 @@ def test_a_tune_function_fits_two_trainers_at_once(cluster: str, tmp_path: Path)
     assert sorted(result.metrics["sums"] for result in results) == [[2.0] * 3, [20.0] * 3]
 
 
+def train_with_tensorflow() -> tuple[float, int]:
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    hvd.init()
+    return float(hvd.allreduce(tf.fill([3], float(hvd.rank() + 1)), op=hvd.Sum)[0]), hvd.size()
+
+
+def test_a_train_function_of_tensorflow_reduces(run_config: RunConfig) -> None:
+    if find_spec("tensorflow") is None or find_spec("horo.tensorflow") is None:
+        pytest.skip("TensorFlow, or horo's front end for it, is not installed in this environment")
+    assert fit(train_with_tensorflow, 2, run_config).return_value == (3.0, 2)
+
+
 @long
 def test_a_trainer_takes_as_many_workers_as_there_is_room_for(run_config: RunConfig) -> None:
     places = fit(tell_place, (1, 3), run_config).return_value
