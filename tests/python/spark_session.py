@@ -54,6 +54,7 @@ def spark_settings() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def spark_session() -> Iterator[Any]:
+    import pyspark
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -63,8 +64,10 @@ def spark_session() -> Iterator[Any]:
             session.sparkContext.setLogLevel("OFF")
             yield session
         finally:
-            gateway = SparkContext._gateway
+            gateway, application = SparkContext._gateway, session.sparkContext.applicationId
             session.stop()
+            # Executors of a local cluster have their folders in Spark's own, whatever its settings say.
+            shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
             if gateway is not None:
                 # The JVM goes with the end of its input.
                 gateway.shutdown()
