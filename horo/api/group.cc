@@ -53,6 +53,7 @@ Result<Operation> operation_of(const horo_group& group, const horo_operation& fr
   const auto size = static_cast<size_t>(group.group->size());
   if (from.counts != nullptr) operation.counts.assign(from.counts, from.counts + size);
   if (from.receive_counts != nullptr) operation.receive_counts.assign(from.receive_counts, from.receive_counts + size);
+  HORO_ASSIGN(operation.where, horo::api::where_of(*group.engine, from.device, from.stream));
   return operation;
 }
 
@@ -189,6 +190,13 @@ horo_status* horo_request_wait(horo_request* request, double timeout) {
 
 horo_status* horo_request_wait_interruptible(horo_request* request, double timeout) {
   return wait_for(request, "horo_request_wait_interruptible", timeout, Request::OnSignal::kReturn);
+}
+
+horo_status* horo_request_hold(horo_request* request, void* stream) {
+  return horo::api::guarded([&]() -> Status {
+    if (request == nullptr) return {Code::kInvalidArgument, "horo_request_hold: the request is null"};
+    return request->request->hold(stream);
+  });
 }
 
 void horo_request_destroy(horo_request* request) { delete request; }

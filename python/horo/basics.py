@@ -101,7 +101,8 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    return False
+    """Whether operations on CUDA tensors can run here; `horo check` says what is missing."""
+    return _horo.devices()[1]
 
 
 def rocm_built() -> bool:

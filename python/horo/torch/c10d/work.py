@@ -100,6 +100,7 @@ class Work(dist._Work):
         results: list[Any],
         finish: Callable[[], None] | None = None,
         is_async: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         super().__init__()
         self.requests = list(requests)
@@ -111,11 +112,14 @@ class Work(dist._Work):
         self._future: torch.futures.Future | None = None
         self._told = False  # The future has its result.
         # Nobody need wait for it: what lies elsewhere is brought where it belongs all the same.
-        self._watched = finish is not None and is_async and bool(self.requests)
+        self._device = device  # Of tensors on one; then streams can wait, and this thread need not.
+        self._watched = finish is not None and is_async and bool(self.requests) and device is None
         if self._watched:
             _completer.watch(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        if self._device is not None and self._finish is None and timeout <= timedelta(0) and self._held():
+            return True
         limit = time.monotonic() + timeout.total_seconds() if timeout > timedelta(0) else None
         for request in self.requests:
             self._wait_for(request, limit)
@@ -123,6 +127,13 @@ class Work(dist._Work):
         if self._error is not None:
             raise self._error
         return True
+
+    def _held(self) -> bool:
+        """Whether this thread's stream waits in its stead: for the last, as requests end in the order of their calls.
+        What went wrong shows in the next call."""
+        if self.is_completed():
+            return False
+        return self.requests[-1].hold(torch.cuda.current_stream(self._device).cuda_stream)
 
     def _wait_for(self, request: _horo.Request, limit: float | None) -> None:
         try:
@@ -166,7 +177,7 @@ class Work(dist._Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            self._future = torch.futures.Future()
+            self._future = torch.futures.Future(devices=[self._device]) if self._device else torch.futures.Future()
             watch = not self._watched and bool(self.requests)
             self._watched = True
         if self.is_completed() or _completer.is_this_thread():
