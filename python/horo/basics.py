@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from horo import _horo
 from horo.process_sets import ProcessSet, enter_static_sets, leave_all_sets
 from horo.world import world
 
