@@ -6,7 +6,9 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-${OUT:-build/gpu-results}}
-mkdir -p "$out"
+logs=$PWD/build/gpu-logs
+mkdir -p "$out" "$logs"
+: >"$out/gpu.log"
 site=$PWD/build/gpu-site
 parts=${PARTS:-build check operations training killed bench mps}
 python=${PYTHON:-python3}
@@ -14,18 +16,19 @@ began=$(date +%s)
 table=()
 failed=0
 
-# run NAME SECONDS COMMAND...: its output goes to a file; its outcome into the table.
+# run NAME SECONDS COMMAND...: its output goes to gpu.log; its outcome into the table.
 run() {
   local name=$1 limit=$2
   shift 2
   local start=$(date +%s)
-  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
+  timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
   local code=$?
   local outcome=passed
   [ $code -eq 0 ] || { outcome="FAILED ($code)"; failed=1; }
   table+=("$(printf '%-28s %-14s %4d s' "$name" "$outcome" $(($(date +%s) - start)))")
   echo "== $name: $outcome (at $(($(date +%s) - began)) s)"
-  [ $code -eq 0 ] || grep -E "FAILED|Error|error" "$out/$name.log" | head -12
+  { echo "==== $name: $outcome"; tail -c 60000 "$logs/$name.log"; } >>"$out/gpu.log"
+  [ $code -eq 0 ] || grep -E "FAILED|Error|error" "$logs/$name.log" | cut -c1-200 | head -12
 }
 wanted() { [[ " $parts " == *" $1 "* ]]; }
 
@@ -41,12 +44,12 @@ export site
 wanted build && run build 400 bash -c build
 export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 gpu() { echo "$PWD/tests/gpu/$1.py"; }
-wanted check && run device-tests 100 build/gpu/horo_engine_test --gtest_filter='Device*' && grep -E "FAILED|PASSED" "$out/device-tests.log"
+wanted check && run device-tests 100 build/gpu/horo_engine_test --gtest_filter='Device*' && grep -E "FAILED|PASSED" "$logs/device-tests.log"
 wanted check && run check 60 "$python" -c "
 import torch, horo
 from horo import _horo
 print(torch.__version__, torch.cuda.get_device_name(0)); print(*_horo.devices(), sep='\n')
-raise SystemExit(0 if horo.cuda_built() else 1)" && cat "$out/check.log"
+raise SystemExit(0 if horo.cuda_built() else 1)" && cat "$logs/check.log"
 if wanted operations; then
   for ranks in 1 2 4; do run operations-$ranks 150 horo run -np $ranks "$python" "$(gpu operations)"; done
   for path in direct staged; do
@@ -61,12 +64,12 @@ if wanted training; then
     run ddp-$ranks 60 horo run -np $ranks "$python" "$(gpu training)" ddp "/tmp/horo-gpu-store-$$"
   done
 fi
-wanted killed && run killed-3 60 "$python" "$(gpu killed)" && cat "$out/killed-3.log"
+wanted killed && run killed-3 60 "$python" "$(gpu killed)" && cat "$logs/killed-3.log"
 bench() {
   rm -f "/tmp/horo-gpu-gloo-$$"
   run bench-2$1 100 horo run -np 2 "$python" "$(gpu bench)" --gloo "/tmp/horo-gpu-gloo-$$"
   run bench-4$1 60 horo run -np 4 "$python" "$(gpu bench)"
-  grep -hE "ranks|bytes|%|tensors" "$out/bench-2$1.log" "$out/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
+  grep -hE "ranks|bytes|%|tensors" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
 }
 wanted bench && bench ""
 if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
