@@ -20,7 +20,8 @@ failed=0
 run() {
   local name=$1 limit=$2
   shift 2
-  local start=$(date +%s)
+  local start
+  start=$(date +%s)
   timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
   local code=$?
   local outcome=passed
@@ -32,6 +33,7 @@ run() {
 }
 wanted() { [[ " $parts " == *" $1 "* ]]; }
 
+# shellcheck disable=SC2317  # Called by bash -c.
 build() {
   # shellcheck disable=SC2086
   cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DHORO_PYTHON=ON -DHORO_TESTS=ON -DHORO_EXAMPLES=OFF \
@@ -67,8 +69,8 @@ fi
 wanted killed && run killed-3 60 "$python" "$(gpu killed)" && cat "$logs/killed-3.log"
 bench() {
   rm -f "/tmp/horo-gpu-gloo-$$"
-  run bench-2$1 100 horo run -np 2 "$python" "$(gpu bench)" --gloo "/tmp/horo-gpu-gloo-$$"
-  run bench-4$1 60 horo run -np 4 "$python" "$(gpu bench)"
+  run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --gloo "/tmp/horo-gpu-gloo-$$"
+  run "bench-4$1" 60 horo run -np 4 "$python" "$(gpu bench)"
   grep -hE "ranks|bytes|%|tensors" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
 }
 wanted bench && bench ""

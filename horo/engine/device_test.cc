@@ -123,8 +123,8 @@ TEST(DeviceGroup, MembersThatCannotMapEachOthersMemoryGoThroughTheHost) {
   });
   run(2, {{"HORO_DEVICE_PATH", "direct"}}, [](Runtime& runtime) {
     std::vector<float> data = values(1000, runtime.rank());
-    const Status status = runtime.engine().world().run(operation_of(collective::Kind::kAllreduce, data.size()),
-                                                       bytes(data), bytes(data));
+    const Status status =
+        runtime.engine().world().run(operation_of(collective::Kind::kAllreduce, data.size()), bytes(data), bytes(data));
     EXPECT_EQ(status.code(), Code::kUnavailable) << status;
     EXPECT_EQ(data, values(1000, runtime.rank()));
   });

@@ -1,5 +1,5 @@
-"""What operations on CUDA tensors take. Run by horo run; rank 0 prints a table. The clock is the host's, with the device
-synchronised around each operation."""
+"""What operations on CUDA tensors take. Run by horo run; rank 0 prints a table. The clock is the host's, with the
+device synchronised around each operation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ import horo.torch as hvd
 SIZES = [4, 64 << 10, 1 << 20, 16 << 20, 256 << 20]
 
 
-def timed(body, rounds: int) -> float:  # noqa: ANN001
+def timed(body: Callable[[], object], rounds: int) -> float:
     """Median, in microseconds."""
     times = []
     for turn in range(rounds + 3):
@@ -62,7 +63,9 @@ def main() -> None:
         tensor = torch.randn(max(size // 4, 1), device="cuda")
         rounds = 30 if size <= 1 << 20 else 10
         row = [size, timed(lambda t=tensor: hvd.allreduce_(t, op=hvd.Average, name="bench"), rounds)]
-        row.append(timed(lambda t=tensor: dist.all_reduce(t), 3 if size > 1 << 24 else 5) if with_gloo else float("nan"))
+        row.append(
+            timed(lambda t=tensor: dist.all_reduce(t), 3 if size > 1 << 24 else 5) if with_gloo else float("nan")
+        )
         rows.append(row)
     many = [torch.randn(256 * 1024 // 300 * 256, device="cuda") for _ in range(300)]
     grouped = timed(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"), 10)

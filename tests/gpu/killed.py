@@ -1,4 +1,4 @@
-"""A rank is killed in the middle of operations on the GPU: the others are told within a second, and go on without it."""
+"""A rank is killed in the middle of operations on the GPU: the others hear of it within a second, and go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every operation on CUDA tensors gives the bits that it gives on CPU tensors. Run by horo run, several ranks on one GPU.
+"""Every operation on CUDA tensors gives the bits that it gives on CPU tensors. Run by horo run, all ranks on one GPU.
 
 Prints one line per failure and a count at the end; exits with 1 if there was any.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 
 import torch
 
@@ -15,7 +16,7 @@ import horo.torch as hvd
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 SIZES = [0, 1, 7, 1000, 70_001, 262_144]
-checks = failures = 0
+counts = {"checks": 0, "failures": 0}
 
 
 def say(*words: object) -> None:
@@ -29,28 +30,26 @@ def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def check(what: str, got: object, expected: object) -> None:
-    global checks, failures
-    checks += 1
+    counts["checks"] += 1
     lists = isinstance(got, (list, tuple))
     pairs = zip(got, expected, strict=True) if lists else [(got, expected)]
     for one, other in pairs:
         if not one.is_cuda and one.numel() and what != "splits":
-            failures += 1
+            counts["failures"] += 1
             say("FAILED", what, "result is not on the GPU")
         elif not same_bits(one, other):
-            failures += 1
+            counts["failures"] += 1
             a, b = one.cpu().flatten(), other.flatten()
             at = (a != b).nonzero().flatten()[:3].tolist() if a.shape == b.shape else (one.shape, other.shape)
             say("FAILED", what, "at", at, "got", [a[i].item() for i in at] if a.shape == b.shape else "",
                 "expected", [b[i].item() for i in at] if a.shape == b.shape else "")  # fmt: skip
 
 
-def attempt(what: str, body) -> None:  # noqa: ANN001
-    global failures
+def attempt(what: str, body: Callable[[str], None]) -> None:
     try:
         body(what)
     except Exception:
-        failures += 1
+        counts["failures"] += 1
         say("FAILED", what, traceback.format_exc(limit=6))
 
 
@@ -75,6 +74,7 @@ def reductions(dtype: torch.dtype) -> list[tuple[str, int]]:
 def allreduces(dtype: torch.dtype) -> None:
     for name, op in reductions(dtype):
         for size in SIZES if op == hvd.Sum else SIZES[3:5]:
+
             def body(what: str, size: int = size, op: int = op) -> None:
                 given = random((size,), dtype, size)
                 check(what, hvd.allreduce(given.cuda(), op=op), hvd.allreduce(given, op=op))
@@ -83,6 +83,7 @@ def allreduces(dtype: torch.dtype) -> None:
 
             attempt(f"allreduce {name} of {size} {dtype}", body)
     if dtype.is_floating_point:
+
         def scaled(what: str) -> None:
             for size in (1000, 70_001):
                 given = random((size,), dtype, 3)
@@ -259,9 +260,9 @@ def main() -> int:
         parts.append(capture)
     for part in parts:
         attempt(part.__name__, part)
-    total = hvd.allreduce(torch.tensor([failures]), op=hvd.Sum)
+    total = hvd.allreduce(torch.tensor([counts["failures"]]), op=hvd.Sum)
     if hvd.rank() == 0:
-        say(f"{checks} checks, {int(total)} failures on {hvd.size()} ranks")
+        say(f"{counts['checks']} checks, {int(total)} failures on {hvd.size()} ranks")
     hvd.shutdown()
     return 1 if int(total) else 0
 

@@ -112,7 +112,9 @@ def with_ddp() -> int:
             right = 2.0 * sum(range(1, size + 1))
             if not bool((doubled == right).all()):
                 failures += 1
-                print(f"rank {rank}, all_reduce of {count}, turn {turn}: {doubled[0].item()} is not {right}", flush=True)
+                print(
+                    f"rank {rank}, all_reduce of {count}, turn {turn}: {doubled[0].item()} is not {right}", flush=True
+                )
     if size > 1:
         message = torch.full((7,), float(rank), device="cuda")
         if rank == 0:
