@@ -24,8 +24,10 @@ std::string Devices::describe() const {
 }
 
 Status Devices::usable() const {
-  char words[1024] = "";
-  return status(plugin_.describe(words, sizeof words));
+  std::lock_guard lock(mutex_);
+  char words[16] = "";
+  if (!usable_) usable_ = status(plugin_.describe(words, sizeof words));
+  return *usable_;
 }
 
 Result<EventHandle> Devices::record(int device, void* stream) const {

@@ -64,7 +64,7 @@ class Devices {
   std::string name() const { return plugin_.name; }
   /// What was found, and what is missing.
   std::string describe() const;
-  /// OK when operations can run.
+  /// OK when operations can run. Asked once.
   Status usable() const;
 
   Result<EventHandle> record(int device, void* stream) const;
@@ -95,6 +95,7 @@ class Devices {
 
   const horo_device_plugin& plugin_;
   mutable std::mutex mutex_;
+  mutable std::optional<Status> usable_;
   uint64_t ids_ = 0;
   std::map<const std::byte*, Allocation> allocations_;
   std::vector<std::pair<int, std::byte*>> word_pages_;

@@ -87,7 +87,8 @@ int describe(char* out, size_t capacity) {
     } else {
       words += text("NVRTC: ", nvrtc.status().message(), "\n");
     }
-    words += text("NCCL: ", collectives.ok() ? *collectives : collectives.status().message(), "\n");
+    words +=
+        text("NCCL: ", collectives.ok() ? text(*collectives, " (not used)") : collectives.status().message(), "\n");
     if (capacity > 0) {
       const size_t bytes = std::min(words.size(), capacity - 1);
       std::memcpy(out, words.data(), bytes);
