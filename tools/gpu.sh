@@ -69,9 +69,9 @@ fi
 wanted killed && run killed-3 60 "$python" "$(gpu killed)" && cat "$logs/killed-3.log"
 bench() {
   rm -f "/tmp/horo-gpu-gloo-$$"
-  run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --gloo "/tmp/horo-gpu-gloo-$$"
+  run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --kernels --gloo "/tmp/horo-gpu-gloo-$$"
   run "bench-4$1" 60 horo run -np 4 "$python" "$(gpu bench)"
-  grep -hE "ranks|bytes|%|tensors" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
+  grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
 }
 wanted bench && bench ""
 if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then

@@ -192,13 +192,6 @@ horo_status* horo_request_wait_interruptible(horo_request* request, double timeo
   return wait_for(request, "horo_request_wait_interruptible", timeout, Request::OnSignal::kReturn);
 }
 
-horo_status* horo_request_hold(horo_request* request, void* stream) {
-  return horo::api::guarded([&]() -> Status {
-    if (request == nullptr) return {Code::kInvalidArgument, "horo_request_hold: the request is null"};
-    return request->request->hold(stream);
-  });
-}
-
 void horo_request_destroy(horo_request* request) { delete request; }
 
 horo_status* horo_allreduce(horo_group* group, const void* input, void* output, uint64_t count, horo_dtype dtype,

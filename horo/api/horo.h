@@ -269,10 +269,6 @@ horo_status* horo_request_wait_interruptible(horo_request* request, double timeo
 /* As horo_group_run, on a thread of the library. Interrupted it leaves the rest in *request; otherwise that is NULL. */
 horo_status* horo_group_run_interruptible(horo_group* group, const horo_operation* operation, const void* input,
                                           void* output, horo_request** request);
-/* Of an operation on a device: what is put into `stream` from now on waits until it is done, however it ends, and this
- * call does not wait. HORO_UNAVAILABLE where streams cannot be held, and for the first operations of a kind and size:
- * wait for the request then. */
-horo_status* horo_request_hold(horo_request* request, void* stream);
 /* The operation goes on if it is not done. */
 void horo_request_destroy(horo_request* request);
 

@@ -1,14 +1,11 @@
 #include "horo/device/device.h"
 
-#include <cstring>
-
 #include "horo/base/text.h"
 
 namespace horo::device {
 
 Devices::~Devices() {
   for (const auto& [memory, allocation] : allocations_) plugin_.free(allocation.device, allocation.memory.base);
-  for (const auto& [device, page] : word_pages_) plugin_.free_host(device, page);
 }
 
 Status Devices::status(int code) const {
@@ -34,22 +31,6 @@ Result<EventHandle> Devices::record(int device, void* stream) const {
   void* event = nullptr;
   HORO_TRY(status(plugin_.record(device, stream, &event)));
   return std::make_shared<const Event>(plugin_, event);
-}
-
-Result<uint32_t*> Devices::take_word(int device) {
-  constexpr size_t kLine = 64, kPage = 4096;
-  std::lock_guard lock(mutex_);
-  if (word_pages_.empty() || words_taken_ == kPage / kLine) {
-    HORO_ASSIGN(std::byte * page, allocate_host(device, kPage));
-    std::memset(page, 0, kPage);
-    word_pages_.emplace_back(device, page);
-    words_taken_ = 0;
-  }
-  return reinterpret_cast<uint32_t*>(word_pages_.back().second + kLine * words_taken_++);
-}
-
-Status Devices::hold(int device, void* stream, uint32_t* word, uint32_t value) const {
-  return status(plugin_.hold(device, stream, word, value));
 }
 
 Result<Exported> Devices::allocate(int device, uint64_t bytes) {

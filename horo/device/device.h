@@ -68,10 +68,6 @@ class Devices {
   Status usable() const;
 
   Result<EventHandle> record(int device, void* stream) const;
-  /// A word of the host's that starts at 0 and that streams can wait for. Lives as long as this.
-  Result<uint32_t*> take_word(int device);
-  /// The stream goes on when `word` has come to `value`.
-  Status hold(int device, void* stream, uint32_t* word, uint32_t value) const;
 
   /// Memory that find_exported() knows. Until free() or the end.
   Result<Exported> allocate(int device, uint64_t bytes);
@@ -98,8 +94,6 @@ class Devices {
   mutable std::optional<Status> usable_;
   uint64_t ids_ = 0;
   std::map<const std::byte*, Allocation> allocations_;
-  std::vector<std::pair<int, std::byte*>> word_pages_;
-  size_t words_taken_ = 0;  ///< Of the last page.
 };
 
 /// Work on a device, in order. Used by one thread at a time.

@@ -35,8 +35,6 @@ const horo_device_plugin& table() {
     all.describe = [](char*, size_t) { return static_cast<int>(Code::kUnavailable); };
     all.allocate = given_memory;
     all.free = [](int, void* memory) { ::operator delete(memory); };
-    all.allocate_host = given_memory;
-    all.free_host = [](int, void* memory) { ::operator delete(memory); };
     all.export_memory = [](int, void*, unsigned char*) { return 0; };
     return all;
   }();
@@ -91,14 +89,6 @@ TEST(Devices, KnowWhatLiesInMemoryThatTheyExported) {
   EXPECT_NE(other->id, made->id);
   devices.free(made->base);
   EXPECT_FALSE(devices.find_exported(made->base, 1000).has_value());
-}
-
-TEST(Devices, HandOutWordsThatDoNotShareALine) {
-  Devices devices(table());
-  std::vector<uint32_t*> words;
-  for (int i = 0; i < 100; ++i) words.push_back(*devices.take_word(0));
-  for (uint32_t* word : words) EXPECT_EQ(*word, 0u);
-  EXPECT_EQ(reinterpret_cast<std::byte*>(words[1]) - reinterpret_cast<std::byte*>(words[0]), 64);
 }
 
 }  // namespace

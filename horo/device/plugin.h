@@ -73,9 +73,6 @@ typedef struct horo_device_plugin {
   /* What was put into a stream of the application until now. Refused while the stream is captured. */
   int (*record)(int device, void* stream, void** event);
   void (*forget)(void* event);
-  /* What is put into the stream from now on waits until `word`, which lies in memory of allocate_host(), has come to
-   * `value`; it may wrap around. */
-  int (*hold)(int device, void* stream, uint32_t* word, uint32_t value);
 } horo_device_plugin;
 
 #define HORO_DEVICE_ENTRY "horo_device_plugin_table"

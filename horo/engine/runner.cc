@@ -16,6 +16,7 @@ using collective::Operation;
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+constexpr uint64_t kApart = 16 << 20;
 
 std::shared_ptr<std::byte> allocate(uint64_t bytes) {
   void* memory = ::operator new(std::max<uint64_t>(bytes, 1), kAlignment, std::nothrow);
@@ -297,7 +298,11 @@ Status Runner::allreduce(Pieces& pieces) {
 Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
   Operation operation = terms;
   uint64_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += mover_.aligned(piece.tensor->bytes());
+  // Alone it has the size that it has where it is not packed: on ranks that have not joined.
+  const auto room_of = [&](const Piece& piece) {
+    return pieces.size() == 1 ? piece.tensor->bytes() : mover_.aligned(piece.tensor->bytes());
+  };
+  for (const Piece& piece : pieces) bytes += room_of(piece);
   operation.count = bytes / size_of(operation.dtype);
   HORO_ASSIGN(std::span<std::byte> buffer, room(0, bytes));
   std::byte* at = buffer.data();
@@ -305,16 +310,22 @@ Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
     const Activity packing(observation_, this->packing());
     for (const Piece& piece : pieces) {
       HORO_TRY(pack_summand(piece, at));
-      at += mover_.aligned(piece.tensor->bytes());
+      at += room_of(piece);
     }
     HORO_TRY(moved());
   }
-  HORO_TRY(carry(operation, buffer.data(), buffer.data()));
+  // On a device the ranks save a round where nobody writes what others read; from some size on the bytes cost more.
+  std::byte* result = buffer.data();
+  if (mover_.on_device() && bytes <= kApart) {
+    HORO_ASSIGN(std::span<std::byte> apart, room(1, bytes));
+    result = apart.data();
+  }
+  HORO_TRY(carry(operation, buffer.data(), result));
   const Activity unpacking(observation_, this->unpacking());
-  at = buffer.data();
+  at = result;
   for (const Piece& piece : pieces) {
     if (piece.call != nullptr) mover_.add(piece.output->memory, at, piece.tensor->bytes());
-    at += mover_.aligned(piece.tensor->bytes());
+    at += room_of(piece);
   }
   return moved();
 }

@@ -1,6 +1,7 @@
 // Members read each other's device memory where it lies.
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "horo/base/text.h"
 #include "horo/group/device_lane.h"
@@ -14,6 +15,8 @@ namespace {
 
 /// Slices begin where wide loads can.
 constexpr uint64_t kAlignment = 256;
+/// What all members together have, up to which each reduces all of it.
+constexpr uint64_t kWhole = 64 << 20;
 
 Operation gather_of(uint64_t bytes, int members) {
   Operation operation;
@@ -154,27 +157,54 @@ Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint
   for (size_t m = 0; m < bases.size(); ++m) {
     from.push_back((static_cast<int>(m) == member_ ? call.in : bases[m]) + offset);
   }
-  const kernel::Scaling after = collective::scaling_after(call.operation, size());
-  return call.lane->queue->reduce({.dtype = static_cast<int>(call.operation.dtype),
-                                   .op = static_cast<int>(call.operation.op),
+  const Operation& operation = call.operation;
+  kernel::Scaling after = collective::scaling_after(operation, size());
+  double before = operation.prescale;
+  // As on the host: sums of floats are scaled once, afterwards.
+  const bool floats = is_float(operation.dtype) || is_complex(operation.dtype);
+  if (floats && (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage)) {
+    after.factor *= std::exchange(before, 1.0);
+  }
+  return call.lane->queue->reduce({.dtype = static_cast<int>(operation.dtype),
+                                   .op = static_cast<int>(operation.op),
                                    .count = count,
                                    .from = from.data(),
                                    .sources = from.size(),
                                    .to = out,
                                    .also = also,
-                                   .before = call.operation.prescale,
+                                   .before = before,
                                    .factor = after.factor,
                                    .divisor = after.divisor});
+}
+
+// One round less, for which each member reads everything: how several processes take turns on a device costs more than
+// the bytes, up to some size.
+Status DeviceOperations::allreduce_whole(Call& call, bool exported) {
+  const uint64_t begin = 0, bytes = call.operation.total_bytes();
+  const Status ready = exported ? call.finish() : put_into_window(call, {&begin, 1}, {&bytes, 1}, -1);
+  const std::byte* mine = exported ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = call.in == call.out;
+  HORO_TRY(reduce_slice(call, bases, 0, call.operation.count, call.out, nullptr));
+  HORO_TRY(call.finish());
+  return call.barrier();
 }
 
 // Each member reduces its slice out of everybody's memory, and fetches the other slices from those who reduced them.
 // In memory that was exported both happens in place; otherwise the window has the slices for others, and its own
 // member's slice when it is reduced. The last barrier lets nobody change what another still reads.
 Status DeviceOperations::allreduce(Call& call) {
+  const uint64_t bytes = call.operation.total_bytes();
+  const bool exported = call.lane->devices.find_exported(call.in, bytes).has_value();
+  const bool in_place = exported && call.in == call.out;
+  // Nobody may write what others still read.
+  const bool readable = !exported || !overlap(call.in, bytes, call.out, bytes);
+  if (readable && bytes <= kWhole / static_cast<uint64_t>(size())) return allreduce_whole(call, exported);
   const auto self = static_cast<size_t>(member_);
   const std::vector<uint64_t> counts = slices(call.operation.count, call.element(), size());
   const Layout layout(counts, call.element());
-  const bool in_place = call.in == call.out && call.lane->devices.find_exported(call.in, layout.total).has_value();
   const Status ready = in_place ? call.finish() : put_into_window(call, layout.offsets, layout.bytes, member_);
   const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
   Bases bases;

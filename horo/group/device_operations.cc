@@ -80,11 +80,6 @@ Status DeviceOperations::run(const Operation& operation, const std::byte* in, st
                              bool may_spin) {
   Call call{operation, in, out, host, may_spin};
   Status status = dispatch(call);
-  if (status.ok()) {
-    std::lock_guard lock(mutex_);
-    uint64_t& largest = warm_[{operation.where.device, operation.kind, operation.dtype, operation.op}];
-    largest = std::max(largest, operation.total_bytes());
-  }
   if (status.ok() || call.host_failed) return status;
   status = status.prefixed(text(transport::name(operation.kind), " on device ", operation.where.device));
   if (size() > 1) give_up_(status);
@@ -176,12 +171,6 @@ bool DeviceOperations::may_be_direct(const Operation& operation) const {
   if (path_ == DevicePath::kStaged || !mapping_works_) return false;
   if (shape_.hosts().size() > 1 || size() > kMostMembers) return false;
   return path_ == DevicePath::kDirect ? operation.total() > 0 : operation.total_bytes() > kSmall;
-}
-
-bool DeviceOperations::is_warm(const Operation& operation) const {
-  std::lock_guard lock(mutex_);
-  const auto found = warm_.find({operation.where.device, operation.kind, operation.dtype, operation.op});
-  return found != warm_.end() && operation.total_bytes() <= found->second;
 }
 
 }  // namespace horo::group

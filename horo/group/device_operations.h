@@ -6,9 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "horo/base/status.h"
@@ -45,10 +43,6 @@ class DeviceOperations {
              bool may_spin);
   /// "direct", "staged", "local": what ran last.
   const char* path_name() const { return ran_; }
-  /// Whether an operation of this size could run now without asking the driver for memory, which may wait for streams:
-  /// then a stream of the application may be held until it is done.
-  /// From any thread.
-  bool is_warm(const collective::Operation& operation) const;
 
  private:
   struct Lane;    ///< What is used on one device.
@@ -75,6 +69,7 @@ class DeviceOperations {
   Result<bool> meet(Call& call, const std::byte* mine, const Status& ready, Bases& bases);
   Result<bool> exchange_handles(Call& call, const device::Exported& mine, const std::vector<Record>& records);
   Status allreduce(Call& call);
+  Status allreduce_whole(Call& call, bool exported);
   Status reducescatter(Call& call);
   Status broadcast(Call& call);
   Status allgather(Call& call);
@@ -91,10 +86,6 @@ class DeviceOperations {
   const GiveUp give_up_;
   bool mapping_works_ = true;  ///< The same on all members.
   const char* ran_ = "none";
-  /// Device, kind, element type and reduction, and the largest that has run.
-  using Warm = std::tuple<int, collective::Kind, DType, ReduceOp>;
-  mutable std::mutex mutex_;
-  std::map<Warm, uint64_t> warm_;
   std::map<int, std::unique_ptr<Lane>> lanes_;
 };
 

@@ -71,23 +71,10 @@ Result<RequestHandle> Group::submit(collective::Operation operation, const std::
   std::lock_guard lock(mutex_);
   if (over_) return over_->prefixed("cannot submit");
   HORO_TRY(ensure_worker());
-  if (request->operation().where.on_device()) {
-    HORO_ASSIGN(const Request::Gate gate, gate_of(request->operation()));
-    request->set_gate(gate);
-  }
   queue_.push_back(request);
   queued_.fetch_add(1, std::memory_order_seq_cst);
   changed_.notify_all();
   return request;
-}
-
-// Requests end in the order in which they were queued, so one word serves them all.
-Result<Request::Gate> Group::gate_of(const collective::Operation& operation) {
-  HORO_ASSIGN(device::Devices * devices, options_.devices->get());
-  if (gate_word_ == nullptr) {
-    HORO_ASSIGN(gate_word_, devices->take_word(operation.where.device));
-  }
-  return Request::Gate{devices, gate_word_, ++gate_value_, on_devices_->is_warm(operation)};
 }
 
 Status Group::ensure_worker() {

@@ -133,8 +133,6 @@ class Group {
                  bool may_spin);
   Status execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                          bool may_spin);
-  /// What lets a stream wait for the operation; under the mutex.
-  Result<Request::Gate> gate_of(const collective::Operation& operation);
   Status end(const Job& job, Status status);
   Status settle(const Job& job, const Status& cause);
   Status failure(const Job& job, const Status& cause) const;
@@ -165,8 +163,6 @@ class Group {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<RequestHandle> queue_;
-  uint32_t* gate_word_ = nullptr;  ///< Comes to the number of the last request on a device that is done.
-  uint32_t gate_value_ = 0;
   std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
   std::optional<Status> left_;  ///< Why no new operation can, once nothing else is known.
   bool stopped_ = false;        ///< stop() was called.

@@ -23,7 +23,7 @@ struct HostDevice {
   std::atomic<bool> refuses_copies{false};
   std::atomic<int> allocations{0};  ///< Of the device's memory, that are not freed.
   std::atomic<int> mappings{0};
-  std::atomic<int> imports{0}, transfers{0}, copies{0}, holds{0};
+  std::atomic<int> imports{0}, transfers{0}, copies{0};
   std::mutex mutex;
   std::map<void*, std::pair<int, size_t>> memory;  ///< File and size.
   static HostDevice& get() {
@@ -171,11 +171,6 @@ inline const horo_device_plugin& host_device() {
             return 0;
           },
       .forget = [](void* event) { delete static_cast<int*>(event); },
-      .hold =
-          [](int, void*, uint32_t*, uint32_t) {
-            ++HostDevice::get().holds;
-            return 0;
-          },
   };
   return table;
 }

@@ -31,18 +31,10 @@ Status Request::wait(Deadline deadline, OnSignal on_signal) {
   return *status_;
 }
 
-Status Request::hold(void* stream) const {
-  if (gate_.devices == nullptr) return {Code::kInvalidArgument, "no stream waits for an operation of the host"};
-  if (done()) return {};
-  if (!gate_.may_hold) return {Code::kUnavailable, "the first operation of its kind and size is waited for"};
-  return gate_.devices->hold(operation_.where.device, stream, gate_.word, gate_.value);
-}
-
 void Request::finish(const Status& status) {
   if (callback_) callback_(status);
   status_ = status;
   ended_.store(1, std::memory_order_seq_cst);
-  if (gate_.word != nullptr) std::atomic_ref(*gate_.word).store(gate_.value, std::memory_order_release);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) transport::wake_all(ended_);
 }
 

@@ -37,19 +37,6 @@ class Request {
   int source() const { return done() ? source_ : -1; }
   void finish(const Status& status);
 
-  /// Of an operation on a device, before it is queued: `word` comes to `value` when it is done, however it ends.
-  struct Gate {
-    const device::Devices* devices = nullptr;
-    uint32_t* word = nullptr;
-    uint32_t value = 0;
-    /// A stream may wait for it: nothing that is left to do for the operation waits for streams.
-    bool may_hold = false;
-  };
-  void set_gate(const Gate& gate) { gate_ = gate; }
-  /// What is put into the application's stream from now on waits for the operation; this call does not. kUnavailable
-  /// where that cannot be: then wait() for it.
-  Status hold(void* stream) const;
-
  private:
   const collective::Operation operation_;
   const std::byte* const in_;
@@ -62,7 +49,6 @@ class Request {
   std::atomic<uint32_t> sleepers_{0};
   std::optional<Status> status_;  ///< Written once, before ended_.
   int source_ = -1;               ///< The same.
-  Gate gate_;
 };
 
 using RequestHandle = std::shared_ptr<Request>;

@@ -95,7 +95,6 @@ Result<Driver> open_driver() {
       HORO_CUDA_SYMBOL_AS(cuStreamDestroy, "cuStreamDestroy_v2"),
       HORO_CUDA_SYMBOL(cuStreamWaitEvent),
       HORO_CUDA_SYMBOL(cuStreamIsCapturing),
-      optional_symbol("cuStreamWaitValue32_v2", &all.cuStreamWaitValue32),
       HORO_CUDA_SYMBOL(cuEventCreate),
       HORO_CUDA_SYMBOL(cuEventRecord),
       HORO_CUDA_SYMBOL(cuEventQuery),

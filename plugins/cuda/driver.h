@@ -28,7 +28,6 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2, kEventBlockingSync = 1;
 inline constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
-inline constexpr unsigned kWaitGreaterOrEqual = 0;
 inline constexpr int kAttributeMajor = 75, kAttributeMinor = 76, kAttributeProcessors = 16;
 inline constexpr int kCaptureNone = 0;
 
@@ -59,7 +58,6 @@ struct Driver {
   CUresult (*cuStreamDestroy)(CUstream) = nullptr;
   CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned) = nullptr;
   CUresult (*cuStreamIsCapturing)(CUstream, int*) = nullptr;
-  CUresult (*cuStreamWaitValue32)(CUstream, CUdeviceptr, uint32_t, unsigned) = nullptr;
   CUresult (*cuEventCreate)(CUevent*, unsigned) = nullptr;
   CUresult (*cuEventRecord)(CUevent, CUstream) = nullptr;
   CUresult (*cuEventQuery)(CUevent) = nullptr;

@@ -206,15 +206,6 @@ void forget(void* event) {
   if (const Result<Driver>& cuda = driver(); cuda.ok()) cuda->cuEventDestroy(static_cast<CUevent>(event));
 }
 
-int hold(int device, void* stream, uint32_t* word, uint32_t value) {
-  return with(device, [&](Context&, const Driver& cuda) -> Status {
-    if (cuda.cuStreamWaitValue32 == nullptr) return {Code::kUnavailable, "this driver cannot hold a stream"};
-    return check(cuda,
-                 cuda.cuStreamWaitValue32(static_cast<CUstream>(stream), address(word), value, kWaitGreaterOrEqual),
-                 "cuStreamWaitValue32");
-  });
-}
-
 constexpr horo_device_plugin kTable = {
     sizeof(horo_device_plugin),
     HORO_DEVICE_VERSION,
@@ -239,7 +230,6 @@ constexpr horo_device_plugin kTable = {
     queue_finish,
     record,
     forget,
-    hold,
 };
 
 }  // namespace

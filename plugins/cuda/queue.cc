@@ -39,8 +39,8 @@ CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(m
 
 }  // namespace
 
-// Of the highest priority, so that no stream of the application that is held shares its channel to the device; and
-// without the implicit waiting for the default stream, which the application may have held too.
+// Of the highest priority: what comes between two steps of an operation makes all ranks wait. And without the implicit
+// waiting for the default stream.
 Result<std::unique_ptr<Queue>> Queue::open(Context& context) {
   const Context::Use use(context);
   std::unique_ptr<Queue> made(new Queue(context));

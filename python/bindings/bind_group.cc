@@ -112,13 +112,6 @@ bool UnderWay::wait(double seconds) {
   return done;
 }
 
-bool UnderWay::hold(uintptr_t stream) const {
-  horo_status* status = horo_request_hold(request_, reinterpret_cast<void*>(stream));
-  const bool held = horo_status_code(status) == HORO_OK;
-  horo_status_free(status);
-  return held;
-}
-
 Keeper::Keeper() : process_(getpid()) {}
 
 bool Keeper::forked() const { return process_ != getpid(); }
@@ -254,8 +247,6 @@ void bind_group(nb::module_& module, nb::class_<Job>& job) {
       .def("done", &UnderWay::done)
       .def("wait", &UnderWay::wait, nb::arg("seconds"),
            "False when it is not done by then, or a signal came; raises what it ended in.")
-      .def("hold", &UnderWay::hold, nb::arg("stream"),
-           "What is put into this stream from now on waits for it; false where that cannot be, and nothing happened.")
       .def("source", &UnderWay::source, "Of a message that was received: the member that sent it; else -1.")
       .def(
           "tell",

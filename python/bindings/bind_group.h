@@ -77,8 +77,6 @@ class UnderWay {
   bool wait(double seconds);
   /// Of a message that was received: the member that sent it.
   int source() const { return horo_request_source(request_); }
-  /// Lets a stream of the application wait for it; false where that cannot be.
-  bool hold(uintptr_t stream) const;
   void tell(std::shared_ptr<Completions> to, uint64_t number) { notice_->tell(std::move(to), number); }
 
  private:

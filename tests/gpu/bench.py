@@ -45,6 +45,21 @@ def copy_bandwidth() -> float:
     return 2 * source.nbytes * 20 / (begin.elapsed_time(end) / 1e3)
 
 
+def kernels(body: Callable[[], object], rounds: int = 5) -> None:
+    """What the device did for it on this rank, by kernel."""
+    body()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(rounds):
+            body()
+        torch.cuda.synchronize()
+    for one in sorted(profile.key_averages(), key=lambda event: -event.device_time_total)[:6]:
+        calls = one.count / rounds
+        print(
+            f"    {one.key[:40]:<40} {calls:5.1f} a turn, {one.device_time_total / rounds:9.1f} us a turn", flush=True
+        )
+
+
 def main() -> None:
     hvd.init()
     torch.cuda.set_device(0)
@@ -69,8 +84,8 @@ def main() -> None:
         rows.append(row)
     many = [torch.randn(256 * 1024 // 300 * 256, device="cuda") for _ in range(300)]
     grouped = timed(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"), 10)
+    bytes_many = sum(one.nbytes for one in many)
     if hvd.rank() == 0:
-        bytes_many = sum(one.nbytes for one in many)
         print(f"ranks {hvd.size()}, path {os.environ.get('HORO_DEVICE_PATH', 'auto')}, "
               f"copy bandwidth {copies / 1e12:.2f} TB/s")  # fmt: skip
         print(f"{'bytes':>12} {'horo us':>10} {'gloo us':>10} {'of 4 x size bound':>18}")
@@ -78,6 +93,16 @@ def main() -> None:
             bound = 1e6 * 4 * size / copies
             print(f"{size:>12} {ours:>10.1f} {gloo:>10.1f} {100 * bound / ours:>17.1f}%")
         print(f"300 tensors, {bytes_many >> 20} MiB: {grouped:.0f} us", flush=True)
+    if "--kernels" in sys.argv and hvd.rank() == 0:
+        print("300 tensors of", bytes_many, "bytes")
+        kernels(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"))
+        print("one tensor of", tensor.nbytes, "bytes")
+        kernels(lambda: hvd.allreduce_(tensor, op=hvd.Average, name="bench"))
+    elif "--kernels" in sys.argv:
+        for _ in range(6):
+            hvd.grouped_allreduce_(many, op=hvd.Average, name="many")
+        for _ in range(6):
+            hvd.allreduce_(tensor, op=hvd.Average, name="bench")
     hvd.shutdown()
 
 

@@ -112,14 +112,12 @@ class Work(dist._Work):
         self._future: torch.futures.Future | None = None
         self._told = False  # The future has its result.
         # Nobody need wait for it: what lies elsewhere is brought where it belongs all the same.
-        self._device = device  # Of tensors on one; then streams can wait, and this thread need not.
-        self._watched = finish is not None and is_async and bool(self.requests) and device is None
+        self._device = device  # Of tensors on one: the future tells their streams.
+        self._watched = finish is not None and is_async and bool(self.requests)
         if self._watched:
             _completer.watch(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        if self._device is not None and self._finish is None and timeout <= timedelta(0) and self._held():
-            return True
         limit = time.monotonic() + timeout.total_seconds() if timeout > timedelta(0) else None
         for request in self.requests:
             self._wait_for(request, limit)
@@ -127,13 +125,6 @@ class Work(dist._Work):
         if self._error is not None:
             raise self._error
         return True
-
-    def _held(self) -> bool:
-        """Whether this thread's stream waits in its stead: for the last, as requests end in the order of their calls.
-        What went wrong shows in the next call."""
-        if self.is_completed():
-            return False
-        return self.requests[-1].hold(torch.cuda.current_stream(self._device).cuda_stream)
 
     def _wait_for(self, request: _horo.Request, limit: float | None) -> None:
         try:
@@ -154,6 +145,8 @@ class Work(dist._Work):
                 return
             if self._finish is not None and self._error is None:
                 self._finish()
+                if self._device is not None:  # Whatever stream uses it next, it is there.
+                    torch.cuda.current_stream(self._device).synchronize()
             self._finish = None
             self._ended = True
 
