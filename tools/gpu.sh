@@ -37,7 +37,8 @@ wanted() { [[ " $parts " == *" $1 "* ]]; }
 build() {
   # shellcheck disable=SC2086
   cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DHORO_PYTHON=ON -DHORO_TESTS=ON -DHORO_EXAMPLES=OFF \
-    ${CMAKE_ARGS:-} && cmake --build build/gpu --parallel --target horo_wheel horo_cli horo_engine_test && rm -rf "$site" && mkdir -p "$site" &&
+    ${CMAKE_ARGS:-} && cmake --build build/gpu --parallel --target horo_wheel horo_cli horo_device_test horo_engine_test \
+      horo_api_test && rm -rf "$site" && mkdir -p "$site" &&
     cp -r python/horo "$site/" && cmake --install build/gpu --component python --prefix "$site"
 }
 export -f build
@@ -46,7 +47,12 @@ export site
 wanted build && run build 400 bash -c build
 export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 gpu() { echo "$PWD/tests/gpu/$1.py"; }
-wanted check && run device-tests 100 build/gpu/horo_engine_test --gtest_filter='Device*' && grep -E "FAILED|PASSED" "$logs/device-tests.log"
+device_tests() {
+  build/gpu/horo_device_test && build/gpu/horo_engine_test --gtest_filter='Device*' &&
+    build/gpu/horo_api_test --gtest_filter='ApiNull*:*Knob*'
+}
+export -f device_tests
+wanted check && run device-tests 100 bash -c device_tests && grep -E "FAILED|PASSED" "$logs/device-tests.log"
 wanted check && run check 60 "$python" -c "
 import torch, horo
 from horo import _horo
