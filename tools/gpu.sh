@@ -47,6 +47,7 @@ export site
 wanted build && run build 400 bash -c build
 export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 gpu() { echo "$PWD/tests/gpu/$1.py"; }
+# shellcheck disable=SC2317  # Called by bash -c.
 device_tests() {
   build/gpu/horo_device_test && build/gpu/horo_engine_test --gtest_filter='Device*' &&
     build/gpu/horo_api_test --gtest_filter='ApiNull*:*Knob*'
