@@ -480,8 +480,8 @@ size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t
 
 /* ---- The runtime that a process shares ----------------------------------------------------------------------------
  *
- * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who starts
- * the runtime of a process (in Python: init()) publishes it for such code.
+ * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who
+ * starts the runtime of a process (in Python: init()) publishes it for such code.
  */
 
 /* From now on `runtime` is the process's; NULL: there is none. Its shutdown and destruction take it back. */
