@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from horo.collectives import Average
+from horo.keras.backends import backend
 from horo.keras.compression import Compression
 from horo.keras.reduction import GradientReduction, Settings
 from horo.keras.stepping import check_step, stepping_model
@@ -42,6 +43,9 @@ class _Distributed:
         return bool(self.gradient_accumulation_steps)
 
     def _horo_reduced(self, grads: Any, variables: Any) -> Any:
+        return backend().unconverted(self._horo_reduced_now)(grads, variables)
+
+    def _horo_reduced_now(self, grads: Any, variables: Any) -> Any:
         """As they are where variables are not known: apply() says what is wrong."""
         grads = list(grads)
         if variables is None:
