@@ -101,6 +101,9 @@ bool is_absent(const void* what, const char* function, const char* name);
 /// The user's callback as one of the library's; empty for null.
 group::Callback call_of(horo_callback callback, void* context);
 
+/// What `device` and `stream` of an operation say: the event is recorded now.
+Result<device::Where> where_of(group::Engine& engine, int device, void* stream);
+
 /// None for operations that named tensors do not have.
 std::optional<engine::Kind> kind_of(horo_kind kind);
 

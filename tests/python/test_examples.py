@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,9 +17,11 @@ LIMIT_SECONDS = 120
 OUTCOME = re.compile(r"(\d) ranks: loss ([0-9.]+) -> ([0-9.]+)(?:, accuracy ([0-9.]+))?, all equal")
 
 
-def run(name: str, ranks: int, *words: str) -> str:
+def run(name: str, ranks: int, *words: str, **settings: str) -> str:
     command = [launcher(), "run", "-np", str(ranks), sys.executable, str(FOLDER / name), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -80,6 +83,33 @@ def test_an_example_of_tensorflow_learns(name: str, ranks: int, words: list[str]
     check(run(name, ranks, *words), ranks, accuracy)
 
 
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_an_example_of_keras_learns_on_every_back_end(backend: str) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not (installed("keras") and installed(backend)):
+        pytest.skip(f"Keras or {backend} is not installed in this environment")
+    check(run("keras_digits.py", 2, "--epochs", "4", KERAS_BACKEND=backend), 2, 0.85)
+
+
+def test_an_example_of_jax_learns() -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not installed("jax"):
+        pytest.skip("JAX is not installed in this environment")
+    check(run("jax_digits.py", 2), 2, 0.85)
+
+
+def test_a_script_for_horovod_and_keras_learns(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not installed("tensorflow"):
+        pytest.skip("TensorFlow is not installed in this environment")
+    out = run("keras_horovod_script.py", 2, "--epochs", "4", "--checkpoints", str(tmp_path))
+    losses = [float(loss) for loss in re.findall(r" - loss: ([0-9.]+)", out)]
+    assert len(losses) == 4, out
+    assert losses[-1] < losses[0] / 2, losses
+    assert "finished gradual learning rate warmup to 0.002" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"checkpoint-{epoch}.h5" for epoch in (1, 2, 3, 4)]
+
+
 def test_hooks_send_less_and_learn_as_documented() -> None:
     """docs/ddp.md says how much each may lose; one image of the test set is 0.0028."""
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
@@ -108,6 +138,6 @@ def test_a_script_for_horovod_learns() -> None:
 
 
 def test_no_example_is_left_out() -> None:
-    tested = Path(__file__).read_text()
+    tested = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     examples = {path.name for path in FOLDER.glob("*.py")} - {"digits.py", "digits_tf.py"}  # What the others share.
     assert [name for name in sorted(examples) if f'"{name}"' not in tested] == []
