@@ -188,14 +188,15 @@ def test_a_tune_function_fits_two_trainers_at_once(cluster: str, tmp_path: Path)
         horo.init()
         # Both jobs are there at the same time, or this waits in vain.
         (meeting / f"{config['value']}.{horo.rank()}").touch()
-        end = time.monotonic() + 60
-        while len(list(meeting.iterdir())) < 4:
+        end = time.monotonic() + LIMIT_SECONDS / 2
+        while horo.allreduce(np.array([len(list(meeting.iterdir()))]), op=horo.Min)[0] < 4:
             assert time.monotonic() < end, list(meeting.iterdir())
-            horo.barrier()
         return horo.allreduce(np.full(3, float(config["value"])), op=horo.Sum).tolist()
 
     def trial(config: dict[str, Any]) -> None:
-        result = fit(sum_up, 2, RunConfig(storage_path=config["storage"]), train_loop_config={"value": config["value"]})
+        value = config["value"]
+        run_config = RunConfig(name=f"value{value}", storage_path=config["storage"])
+        result = fit(sum_up, 2, run_config, train_loop_config={"value": value})
         tune.report({"sums": result.return_value})
 
     space = {"value": tune.grid_search([1, 10]), "storage": str(tmp_path)}
