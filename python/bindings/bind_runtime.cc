@@ -89,6 +89,9 @@ void bind_runtime(nb::module_& module) {
   nb::class_<Job> job(module, "Runtime", "This process's place in a job.");
   job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none())
       .def("shutdown", &shutdown)
+      .def(
+          "publish", [](Job& self) { horo_runtime_publish(self.runtime.get()); },
+          "From now on it is the one that graph operations of frameworks use, until its shutdown.")
       .def("rank", of<&Runtime::rank>)
       .def("size", of<&Runtime::size>)
       .def("local_rank", of<&Runtime::local_rank>)

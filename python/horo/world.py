@@ -87,6 +87,7 @@ class World:
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
+            runtime.publish()
             if not self._exit_hook:
                 atexit.register(self.shutdown)
                 self._exit_hook = True
