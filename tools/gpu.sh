@@ -10,7 +10,7 @@ logs=$PWD/build/gpu-logs
 mkdir -p "$out" "$logs"
 : >"$out/gpu.log"
 site=$PWD/build/gpu-site
-parts=${PARTS:-build check operations training killed bench mps}
+parts=${PARTS:-build check operations sanitizer training killed bench mps}
 python=${PYTHON:-python3}
 began=$(date +%s)
 table=()
@@ -64,6 +64,11 @@ if wanted operations; then
   for path in direct staged; do
     HORO_DEVICE_PATH=$path run operations-2-$path 100 horo run -np 2 "$python" "$(gpu operations)" --quick
   done
+fi
+if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
+  run sanitizer-1 120 horo run -np 1 compute-sanitizer --error-exitcode 9 "$python" "$(gpu operations)" --quick
+  HORO_DEVICE_PATH=direct run sanitizer-2 120 horo run -np 2 compute-sanitizer --error-exitcode 9 "$python" \
+    "$(gpu operations)" --quick
 fi
 if wanted training; then
   run optimizer-2 60 horo run -np 2 "$python" "$(gpu training)" optimizer
