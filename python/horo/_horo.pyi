@@ -259,7 +259,7 @@ class Reducer:
     def all_launched(self) -> bool: ...
     def under_way(self) -> bool:
         """Whether a gradient came since prepare_backward(), and finish() was not called yet."""
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, follows: bool = False) -> None:
         """This iteration ends with an error on all ranks; finish() raises it."""
     def finish(self) -> list[int]:
         """Waits without the interpreter's lock, and for Ctrl-C; copies the results to where .grad of the parameters is
