@@ -13,6 +13,7 @@
 #include "horo/collective/table.h"
 #include "horo/group/bell.h"
 #include "horo/group/control.h"
+#include "horo/group/fabric.h"
 #include "horo/group/group.h"
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
@@ -31,6 +32,7 @@ struct EngineOptions {
   std::shared_ptr<rendezvous::Store> store;  ///< Where ranks find each other; not needed for one rank.
   Config config;
   Log::Sink log_sink;
+  std::shared_ptr<Fabric> fabric;  ///< Moves the data of groups of several; null: horo itself does.
 };
 
 /// Thread-safe. Several engines in one process are fine.
@@ -97,6 +99,7 @@ class Engine {
                                           const collective::Shape& shape) const;
   Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
                                             transport::Watcher& watcher, Deadline deadline);
+  Result<std::unique_ptr<Plane>> make_fabric_plane(const std::vector<int>& ranks, const GroupTerms& terms);
   Result<transport::Space> make_space(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
                                       transport::Watcher& watcher);
   Result<std::unique_ptr<Plane>> make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from horo._horo import Runtime
+from horo.communicators import handle_of
 from horo.exceptions import HorovodInternalError, InitializationError
 
 _Value = TypeVar("_Value")
@@ -47,6 +48,7 @@ class World:
         self._runtime: Runtime | None = None
         # Shut down, but it knows the job's key and how often the job was joined.
         self._before: Runtime | None = None
+        self.communicator: Any | None = None
         self._exit_hook = False
         self._counters: dict[tuple[int, str], int] = {}
 
@@ -61,19 +63,23 @@ class World:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
         return runtime
 
-    def start(self, process_sets: Sequence[Sequence[int]]) -> bool:
-        """False when it was started before."""
+    def start(
+        self, process_sets: Sequence[Sequence[int]], communicator: Any | None = None, ranks: Sequence[int] = ()
+    ) -> bool:
+        """False when it was started before. Of all processes `communicator` or `ranks` choose those of the job."""
         with self._lock:
             if self._runtime is not None:
                 return False
             sets = [list(ranks) for ranks in process_sets]
+            handle = None if communicator is None else handle_of(communicator)
             try:
-                runtime = interruptibly(lambda: Runtime(sets, self._before))
+                runtime = interruptibly(lambda: Runtime(sets, self._before, handle, list(ranks)))
             except HorovodInternalError as error:
                 message = f"Horovod initialization failed: {error}"
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
+            self.communicator = communicator
             if not self._exit_hook:
                 atexit.register(self.shutdown)
                 self._exit_hook = True
