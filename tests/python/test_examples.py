@@ -37,7 +37,6 @@ def test_numpy_alone_trains() -> None:
         ("torch_sharded_optimizer.py", 2, ["--epochs", "3"], 0.9),
         ("torch_elastic.py", 2, ["--epochs", "3"], 0.9),
         ("torch_ddp_digits.py", 2, ["--epochs", "3"], 0.9),
-        ("torch_ddp_comm_hooks.py", 2, ["--epochs", "3", "--hook", "int8"], 0.9),
         ("torch_ddp_uneven_inputs.py", 2, ["--epochs", "3"], 0.9),
         ("torch_distributed_ddp.py", 2, ["--epochs", "8"], 0.85),
         ("torch_vae.py", 2, ["--distributed_backend", "horo"], None),
@@ -53,6 +52,23 @@ def test_an_example_learns(name: str, ranks: int, words: list[str], accuracy: fl
     assert int(found[1]) == ranks
     assert float(found[3]) < float(found[2]) * 0.9, out
     assert accuracy is None or float(found[4]) >= accuracy, out
+
+
+def test_hooks_send_less_and_learn_as_documented() -> None:
+    """docs/ddp.md says how much each may lose; one image of the test set is 0.0028."""
+    pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    out = run("torch_ddp_comm_hooks.py", 2, "--hook", "all")
+    shares = {hook: float(share) for hook, share in re.findall(r"(\w+): ([0-9.]+) of the gradients' bytes", out)}
+    accuracies = [float(found[3]) for found in OUTCOME.findall(out)]
+    exact, fp16, bf16, int8, powersgd, median = accuracies
+    assert exact >= 0.9, out
+    assert min(fp16, bf16, int8, median) >= exact - 0.01, out  # The median of two is their average.
+    assert powersgd >= exact - 0.04, out
+    assert shares["allreduce"] == 1.0, out
+    assert shares["fp16"] == shares["bf16"] == 0.5, out
+    assert 0.25 <= shares["int8"] < 0.255, out  # And one scale for each tensor.
+    assert shares["powersgd"] < 0.2, out
 
 
 def test_a_script_for_horovod_learns() -> None:
