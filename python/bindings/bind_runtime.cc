@@ -1,12 +1,9 @@
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "bindings.h"
+#include "place.h"
 
 #include "horo/api/fabric.h"
 
@@ -17,7 +14,7 @@ namespace horo::python {
 namespace {
 
 void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* predecessor,
-           const std::optional<int>& communicator, const std::vector<int>& members) {
+           const std::optional<Place>& place, const std::optional<int>& communicator, const std::vector<int>& members) {
   std::vector<const int*> ranks;
   std::vector<size_t> sizes;
   for (const std::vector<int>& set : sets) {
@@ -29,7 +26,9 @@ void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* pred
   options.set_sizes = sizes.data();
   options.set_count = sets.size();
   options.predecessor = predecessor == nullptr ? nullptr : predecessor->runtime.get();
+  std::optional<PlaceOptions> placed;
   horo_engine_options engine = HORO_ENGINE_OPTIONS_INIT;
+  if (place) engine = placed.emplace(*place).get();
   engine.communicator = communicator ? &*communicator : nullptr;
   engine.ranks = members.empty() ? nullptr : members.data();
   engine.rank_count = members.size();
@@ -95,7 +94,7 @@ nb::dict set_metrics(const Job& self, int set) {
 void bind_runtime(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Job> job(module, "Runtime", "This process's place in a job.");
-  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(),
+  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none(),
           nb::arg("communicator") = nb::none(), nb::arg("ranks") = std::vector<int>())
       .def("shutdown", &shutdown)
       .def("rank", of<&Runtime::rank>)

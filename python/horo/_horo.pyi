@@ -149,6 +149,7 @@ class Runtime:
         self,
         process_sets: list[list[int]],
         predecessor: Runtime | None,
+        place: tuple[int, int, str | None, str, bytes | None, Sequence[str]] | None = None,
         communicator: int | None = None,
         ranks: Sequence[int] = (),
     ) -> None: ...
