@@ -84,7 +84,7 @@ def enter_static_sets(sets: Sequence[ProcessSet]) -> None:
 
 def enter_sets_of_communicators(sets: Sequence[ProcessSet]) -> None:
     """For sets that are communicators on this rank, and others on other ranks."""
-    from horo.objects import allgather_object  # noqa: PLC0415  It needs this module.
+    from horo.objects import allgather_object
 
     enter_static_sets([])
     wanted = [one.wanted_ranks() for one in sets]
