@@ -200,7 +200,8 @@ Status Group::settle(const Job& job, const Status& cause) {
   const Deadline limit = Deadline::after(options_.settle_limit);
   std::unique_lock lock(mutex_);
   while (true) {
-    if (must_answer_.load(std::memory_order_seq_cst)) {
+    // Again if another rank was lost meanwhile: nobody would wake this thread for it.
+    while (must_answer_.load(std::memory_order_seq_cst)) {
       lock.unlock();
       answer_revocation();
       lock.lock();
