@@ -94,6 +94,9 @@ void bind_runtime(nb::module_& module) {
       .def("cross_rank", of<&Runtime::cross_rank>)
       .def("cross_size", of<&Runtime::cross_size>)
       .def("is_homogeneous", of<&Runtime::is_homogeneous>)
+      .def("epoch", of<&Runtime::epoch>)
+      .def(
+          "reform", [](Job& self, double timeout) { self.runtime.reform(timeout); }, nb::arg("timeout"), Unlocked())
       .def(
           "start_timeline",
           [](Job& self, const std::string& path, bool cycles) { self.runtime.start_timeline(path, cycles); },

@@ -48,11 +48,17 @@ class World:
         # Shut down, but it knows the job's key and how often the job was joined.
         self._before: Runtime | None = None
         self._exit_hook = False
+        self._era = 0
         self._counters: dict[tuple[int, str], int] = {}
 
     @property
     def initialized(self) -> bool:
         return self._runtime is not None
+
+    @property
+    def era(self) -> int:
+        """Another number after every change of the ranks: the job was joined anew, or goes on without some of them."""
+        return self._era
 
     @property
     def runtime(self) -> Runtime:
@@ -74,10 +80,20 @@ class World:
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
+            self._era += 1
             if not self._exit_hook:
                 atexit.register(self.shutdown)
                 self._exit_hook = True
             return True
+
+    def reform(self, timeout: float) -> None:
+        """Goes on without the ranks that are lost. All that are left call it; `timeout` seconds for all to come."""
+        runtime = self.runtime
+        interruptibly(lambda: runtime.reform(timeout))
+        with self._lock:
+            # The ranks were not at the same point when their operations failed.
+            self._counters.clear()
+            self._era += 1
 
     def shutdown(self) -> None:
         with self._lock:
