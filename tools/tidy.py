@@ -73,7 +73,8 @@ def check(tidy: str, build: Path, entry: dict, deadline: float) -> tuple[str, st
         return entry["relative"], None
     command = [tidy, "--quiet", "-p", str(build), entry["file"]]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=left, check=False)
+        limit = None if left == float("inf") else left
+        result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
         return entry["relative"], None
     return entry["relative"], "" if result.returncode == 0 else result.stdout + result.stderr

@@ -5,6 +5,7 @@ horo run -np 2 python examples/python/torch_ddp_comm_hooks.py --hook int8
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import digits
@@ -20,25 +21,21 @@ def median(state: None, bucket: Any) -> torch.futures.Future[torch.Tensor]:
     """Takes the median of all ranks' gradients instead of their average: one rank with odd data does no harm."""
     everybody = hvd.allgather(bucket.buffer().unsqueeze(0), name=f"median.{bucket.index()}")
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(everybody.median(0).values)
+    middle = everybody.sort(0).values[(hvd.size() - 1) // 2 : hvd.size() // 2 + 1]  # Two of an even number of ranks.
+    future.set_result(middle.mean(0))
     return future
 
 
-def main() -> None:
-    parser = digits.arguments(__doc__, epochs=4)
-    parser.add_argument("--hook", choices=HOOKS, default="fp16")
-    args = parser.parse_args()
-    hvd.init()
+def train(hook: str, args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     training, testing = digits.load()
     loader, sampler = digits.shard(training, args.batch_size, args.seed)
-
     model = hvd.DistributedDataParallel(digits.Net())
-    if args.hook == "powersgd":
+    if hook == "powersgd":
         state = hvd.hooks.PowerSGDState(matrix_approximation_rank=2, start_powerSGD_iter=10)
         model.register_comm_hook(state, hvd.hooks.powersgd)
     else:
-        model.register_comm_hook(None, median if args.hook == "median" else args.hook)
+        model.register_comm_hook(None, median if hook == "median" else hook)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     losses = []
@@ -55,10 +52,19 @@ def main() -> None:
 
     digits.check_equal(model)
     facts = model._get_ddp_logging_data()
-    if hvd.rank() == 0 and args.hook != "median":
+    if hvd.rank() == 0 and hook != "median":
         share = facts["sent_bytes"] / facts["gradient_bytes"]
-        print(f"{args.hook}: {share:.3f} of the gradients' bytes were sent")
+        print(f"{hook}: {share:.3f} of the gradients' bytes were sent")
     digits.report(losses, digits.accuracy(model.module, testing))
+
+
+def main() -> None:
+    parser = digits.arguments(__doc__, epochs=4)
+    parser.add_argument("--hook", choices=[*HOOKS, "all"], default="fp16", help="all: one after another")
+    args = parser.parse_args()
+    hvd.init()
+    for hook in HOOKS if args.hook == "all" else [args.hook]:
+        train(hook, args)
 
 
 if __name__ == "__main__":

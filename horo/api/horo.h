@@ -172,6 +172,10 @@ void horo_buffer_free(horo_engine* engine, void* memory);
 horo_status* horo_memory_register(horo_engine* engine, void* memory, size_t bytes);
 horo_status* horo_memory_unregister(horo_engine* engine, void* memory);
 
+/* What was found of devices, and what is missing, in lines for people; valid until the thread's next call. 1 in *usable
+ * when operations on devices can run. `settings` as in horo_engine_options; may be NULL. */
+const char* horo_devices_describe(const char* const* settings, int* usable);
+
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /* All ranks. Belongs to the engine. */
@@ -233,10 +237,14 @@ typedef struct horo_operation {
   double prescale;  /* 1: as they are */
   double postscale; /* 1: as they are */
   double timeout;   /* seconds; 0: none. An operation that runs into it ends the group on all ranks. */
+  /* Where input and output are: -1 for the host's memory, or the number of a device; and the stream of the application
+   * that writes and reads them. The operation begins after what was put into the stream until now. */
+  int device;
+  void* stream;
 } horo_operation;
 
 #define HORO_OPERATION_INIT \
-  { sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0 }
+  { sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0, -1, NULL }
 
 /* Runs one operation and waits for it. `input` may be `output` (in place). */
 horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output);
@@ -360,12 +368,16 @@ typedef struct horo_tensor {
   /* Of an allreduce or broadcast: elements from one index of each dimension to the next, where that is not row by row;
    * without gaps (channels last, say). Input and output lie alike, and on all ranks. */
   const int64_t* strides; /* NULL: one row after the other */
+  /* As in horo_operation. All ranks of the set give memory of the host, or all of devices; a rank uses one device in a
+   * set. When the handle is done the result can be used by any stream. */
+  int device;
+  void* stream;
 } horo_tensor;
 
 #define HORO_TENSOR_INIT                                                                                           \
   {                                                                                                                \
     sizeof(horo_tensor), NULL, HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 1.0, 1.0, NULL, 0, NULL, NULL, NULL, 0, NULL, \
-        NULL, NULL                                                                                                 \
+        NULL, NULL, -1, NULL                                                                                       \
   }
 
 /* Hands in tensors; several are a group, of one kind, and become ready together. The call itself fails, and hands
@@ -477,6 +489,19 @@ horo_status* horo_runtime_set_metrics(const horo_runtime* runtime, int set, horo
 /* All of it, in the format of Prometheus. Writes up to `capacity` bytes, with a zero at the end; returns how many there
  * are without it. */
 size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t capacity);
+
+/* ---- The runtime that a process shares ----------------------------------------------------------------------------
+ *
+ * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who starts
+ * the runtime of a process (in Python: init()) publishes it for such code.
+ */
+
+/* From now on `runtime` is the process's; NULL: there is none. Its shutdown and destruction take it back. */
+void horo_runtime_publish(horo_runtime* runtime);
+/* The published one, or NULL: there is none, or this is a forked child. It stays valid until it is released, even when
+ * its owner destroys it; what is handed in fails with HORO_STOPPED then. */
+horo_runtime* horo_runtime_acquire(void);
+void horo_runtime_release(horo_runtime* runtime);
 
 /* ---- Knobs ------------------------------------------------------------------------------------------------------- */
 

@@ -33,6 +33,9 @@ struct Joining {
 /// job before; the ranks meet under another name each time, since the store remembers who came.
 Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<const net::Key> known, int generation);
 
+/// The environment, with `settings` ("HORO_X=value", ended by NULL; may be null) on top.
+Result<Config> read_config(const char* const* settings);
+
 /// Of all modules.
 std::span<const KnobTable> knob_tables();
 /// The page of old variables, behind that of knobs.

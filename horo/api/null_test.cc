@@ -101,6 +101,7 @@ std::vector<NullCall> null_calls() {
        [] { return words_of(horo_group_submit(nullptr, &operation, &value, &value, nullptr, nullptr, &request)); }},
       {"horo_request_done", [] { return unless(-1, horo_request_done(nullptr)); }},
       {"horo_request_wait", [] { return words_of(horo_request_wait(nullptr, 0)); }},
+      {"horo_devices_describe", [] { return horo_devices_describe(nullptr, nullptr) != nullptr ? "" : "null"; }, false},
       {"horo_request_wait_interruptible", [] { return words_of(horo_request_wait_interruptible(nullptr, -1)); }},
       {"horo_request_destroy", [] { return silent([] { horo_request_destroy(nullptr); }); }, false},
       {"horo_allreduce", [] { return words_of(horo_allreduce(nullptr, &value, &value, 1, HORO_F32, HORO_SUM)); }},

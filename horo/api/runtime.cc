@@ -106,14 +106,16 @@ horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtim
 
 void horo_runtime_shutdown(horo_runtime* runtime) {
   if (is_absent(runtime, "horo_runtime_shutdown", "runtime") || !runtime->process.is_current()) return;
+  horo::api::take_back(runtime);
   runtime->runtime->shutdown();
 }
 
 void horo_runtime_destroy(horo_runtime* runtime) {
   // In a forked child there are no threads to end, and nothing there may be touched.
   if (runtime == nullptr || !runtime->process.is_current()) return;
+  horo::api::take_back(runtime);
   runtime->runtime->shutdown();
-  delete runtime;
+  horo_runtime_release(runtime);
 }
 
 int horo_runtime_rank(const horo_runtime* runtime) {

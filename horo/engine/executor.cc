@@ -21,7 +21,7 @@ Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<grou
       carrier_(std::move(group)),
       scratch_(pool),
       observation_(observation),
-      runner_(carrier_, scratch_, observation),
+      runner_(carrier_, scratch_, observation, engine.devices_handle()),
       special_(std::move(special)),
       ended_(std::move(ended)) {}
 

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "horo/base/text.h"
+
 namespace horo::engine {
 
 namespace {
@@ -43,6 +45,18 @@ Result<UnitPtr> ProcessSet::describe(const std::vector<Call>& calls) const {
   unit = unit_of(calls);
   HORO_TRY(validate(*unit, size()));
   return unit;
+}
+
+Status ProcessSet::check_device(const std::vector<Call>& calls) {
+  for (const Call& call : calls) {
+    if (!call.where.on_device()) continue;
+    int used = -1;
+    if (device_.compare_exchange_strong(used, call.where.device) || used == call.where.device) continue;
+    return {Code::kInvalidArgument,
+            text("tensor '", call.tensor.name, "' is on device ", call.where.device, ", but rank ", engine_.rank(),
+                 " uses device ", used, " in this process set; a rank has one device in a set")};
+  }
+  return {};
 }
 
 Result<bool> ProcessSet::submit(const Handle& submission) {

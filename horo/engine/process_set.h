@@ -40,6 +40,8 @@ class ProcessSet {
   Result<UnitPtr> describe(const std::vector<Call>& calls) const;
   /// True: the engine's bell must be rung, or the thread waits for it; otherwise that has happened already.
   Result<bool> submit(const Handle& submission);
+  /// A rank uses one device in a set: the ranks put tensors together without knowing each other's devices.
+  Status check_device(const std::vector<Call>& calls);
   /// One at a time; answered when everybody has joined.
   Status join(const Handle& joining);
 
@@ -84,6 +86,7 @@ class ProcessSet {
   const Observation observation_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
+  std::atomic<int> device_{-1};          ///< That tensors were handed in from; -1: none yet.
   std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
   std::atomic<bool> renamed_{false};     ///< The driver is to look at the names.
 

@@ -175,6 +175,7 @@ Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Sub
     call.tensor.root = static_cast<int32_t>(root - ranks.begin());
   }
   HORO_TRY(check_calls(calls, where->size(), where->member()));
+  HORO_TRY(where->check_device(calls));
   HORO_ASSIGN(UnitPtr unit, where->describe(calls));
   auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback), std::move(unit));
   HORO_ASSIGN(const bool first, where->submit(submission));

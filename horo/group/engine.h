@@ -11,6 +11,7 @@
 #include "horo/base/system.h"
 #include "horo/collective/selector.h"
 #include "horo/collective/table.h"
+#include "horo/device/loader.h"
 #include "horo/group/bell.h"
 #include "horo/group/control.h"
 #include "horo/group/group.h"
@@ -31,6 +32,7 @@ struct EngineOptions {
   std::shared_ptr<rendezvous::Store> store;  ///< Where ranks find each other; not needed for one rank.
   Config config;
   Log::Sink log_sink;
+  const horo_device_plugin* device_plugin = nullptr;  ///< For tests: instead of the one that is installed.
 };
 
 /// Thread-safe. Several engines in one process are fine.
@@ -61,6 +63,9 @@ class Engine {
   Bell& bell() { return *bell_; }
   Log& log() { return log_; }
   const Config& config() const { return options_.config; }
+  /// Memory that is not the host's.
+  device::Source& devices() { return *devices_; }
+  const std::shared_ptr<device::Source>& devices_handle() const { return devices_; }
   /// Where the user wants this rank's threads (HORO_THREAD_AFFINITY); -1: anywhere.
   int core() const { return core_; }
 
@@ -143,6 +148,7 @@ class Engine {
   std::vector<int> local_ranks_;
   int core_ = -1;
   collective::Table table_;
+  std::shared_ptr<device::Source> devices_;
   std::unique_ptr<Control> control_;
   std::mutex mutex_;
   std::vector<Holding> groups_;

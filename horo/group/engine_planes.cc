@@ -66,7 +66,8 @@ std::vector<std::string> Engine::common_settings() const {
           text("HORO_STAGING=", config.get(kStaging)),
           text("HORO_STREAMS=", config.get(kStreams)),
           text("HORO_HIERARCHICAL_ALLREDUCE=", config.get(kHierarchicalAllreduce)),
-          text("HORO_HIERARCHICAL_ALLGATHER=", config.get(kHierarchicalAllgather))};
+          text("HORO_HIERARCHICAL_ALLGATHER=", config.get(kHierarchicalAllgather)),
+          text("HORO_DEVICE_PATH=", config.get(kDevicePath))};
 }
 
 Result<collective::Forced> Engine::forced() const {

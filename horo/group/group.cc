@@ -15,6 +15,12 @@ namespace {
 constexpr auto kReasonLimit = std::chrono::milliseconds(500);
 constexpr auto kKnownLossLimit = std::chrono::milliseconds(100);
 
+std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceOperations::GiveUp give_up) {
+  if (options.devices == nullptr) return nullptr;
+  return std::make_unique<DeviceOperations>(*options.devices, options.device_path, options.shape, options.member,
+                                            std::move(give_up));
+}
+
 }  // namespace
 
 Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr<transport::Watcher> watcher,
@@ -24,6 +30,7 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
       plane_(std::move(plane)),
       host_(host),
       log_(log),
+      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })),
       names_(options_.ranks) {}
 
 Group::~Group() {
@@ -141,6 +148,9 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
             "spawn, or do not use horo in them)"};
   }
   HORO_TRY(collective::validate(operation, options_.shape, options_.member));
+  if (operation.where.on_device() && on_devices_ == nullptr) {
+    return {Code::kUnavailable, "this group has operations on the host's memory only"};
+  }
   const bool needs_out = operation.result_count(options_.member) > 0;
   if (needs_out && out == nullptr) {
     return {Code::kInvalidArgument, text(transport::name(operation.kind), ": the output pointer is null")};
@@ -155,8 +165,18 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
   return {};
 }
 
+// An operation on a device is made of several on the host, each with a number of its own.
 Status Group::execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                       bool may_spin) {
+  if (!operation.where.on_device()) return execute_on_host(operation, in, out, deadline, may_spin);
+  const auto on_host = [&](const collective::Operation& small, const std::byte* from, std::byte* to) {
+    return execute_on_host(small, from, to, deadline, may_spin);
+  };
+  return on_devices_->run(operation, in, out, on_host, may_spin);
+}
+
+Status Group::execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                              Deadline deadline, bool may_spin) {
   const uint64_t number = number_.load(std::memory_order_relaxed) + 1;
   number_.store(number, std::memory_order_relaxed);
   const Job job{number, operation, in, out, deadline, may_spin};

@@ -1,10 +1,9 @@
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "bindings.h"
+#include "place.h"
 
 namespace nb = nanobind;
 
@@ -12,7 +11,8 @@ namespace horo::python {
 
 namespace {
 
-void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* predecessor) {
+void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* predecessor,
+           const std::optional<Place>& place) {
   std::vector<const int*> ranks;
   std::vector<size_t> sizes;
   for (const std::vector<int>& set : sets) {
@@ -24,6 +24,8 @@ void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* pred
   options.set_sizes = sizes.data();
   options.set_count = sets.size();
   options.predecessor = predecessor == nullptr ? nullptr : predecessor->runtime.get();
+  std::optional<PlaceOptions> engine;
+  if (place) options.engine = &engine.emplace(*place).get();
   const nb::gil_scoped_release release;
   new (self) Job(options);
 }
@@ -85,8 +87,11 @@ nb::dict set_metrics(const Job& self, int set) {
 void bind_runtime(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Job> job(module, "Runtime", "This process's place in a job.");
-  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none())
+  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none())
       .def("shutdown", &shutdown)
+      .def(
+          "publish", [](Job& self) { horo_runtime_publish(self.runtime.get()); },
+          "From now on it is the one that graph operations of frameworks use, until its shutdown.")
       .def("rank", of<&Runtime::rank>)
       .def("size", of<&Runtime::size>)
       .def("local_rank", of<&Runtime::local_rank>)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from horo import _horo
 from horo.process_sets import ProcessSet, enter_static_sets, follow_reform, leave_all_sets
 from horo.world import world
 
@@ -112,7 +113,8 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    return False
+    """Whether operations on CUDA tensors can run here; `horo check` says what is missing."""
+    return _horo.devices()[1]
 
 
 def rocm_built() -> bool:

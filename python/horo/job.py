@@ -94,6 +94,11 @@ def _failure(outcome: dict[str, Any], results: dict[int, dict[str, Any] | None],
     return _death_of(first, ends.get(first), result)
 
 
+def failure_of(rank: int, outcome: dict[str, Any]) -> BaseException:
+    """What a rank that returned no value has handed back, as an exception."""
+    return _exception_of(rank, outcome) if "error" in outcome else _death_of(rank, None, outcome)
+
+
 def _exception_of(rank: int, result: dict[str, Any]) -> BaseException:
     error: BaseException | None = None
     if result["error"] is not None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from horo._horo import Runtime
 from horo.exceptions import HorovodInternalError, InitializationError
+from horo.meeting import Place, place_of_environment
 
 _Value = TypeVar("_Value")
 
@@ -47,6 +48,7 @@ class World:
         self._runtime: Runtime | None = None
         # Shut down, but it knows the job's key and how often the job was joined.
         self._before: Runtime | None = None
+        self._place: Place | None = None
         self._exit_hook = False
         self._era = 0
         self._counters: dict[tuple[int, str], int] = {}
@@ -67,20 +69,32 @@ class World:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
         return runtime
 
+    def stand_at(self, place: Place | None) -> None:
+        """Where the next start() joins, instead of what the environment says; None: that again."""
+        with self._lock:
+            if self._runtime is not None:
+                raise RuntimeError("this process is in a job, which it has to leave first: shutdown()")
+            self._place = place
+            self._before = None
+
     def start(self, process_sets: Sequence[Sequence[int]]) -> bool:
         """False when it was started before."""
         with self._lock:
             if self._runtime is not None:
                 return False
             sets = [list(ranks) for ranks in process_sets]
+            handed = place_of_environment()
+            if handed is not None:
+                self._place, self._before = handed, None
             try:
-                runtime = interruptibly(lambda: Runtime(sets, self._before))
+                runtime = interruptibly(lambda: Runtime(sets, self._before, self._place))
             except HorovodInternalError as error:
                 message = f"Horovod initialization failed: {error}"
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
             self._era += 1
+            runtime.publish()
             if not self._exit_hook:
                 atexit.register(self.shutdown)
                 self._exit_hook = True
