@@ -132,10 +132,13 @@ typedef struct horo_engine_options {
   void* log_context;
   const void* key; /* the job's key itself, 32 bytes, which goes before any file. NULL: `key_file` */
   size_t key_bytes;
+  const int* communicator; /* Fortran handle of the MPI communicator whose members are the job. NULL: all processes */
+  const int* ranks;        /* those of the processes that are the job, in the order of their new ranks. NULL: all */
+  size_t rank_count;
 } horo_engine_options;
 
 #define HORO_ENGINE_OPTIONS_INIT \
-  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0 }
 
 /* Where the ranks of a job meet, for programs that tell each other its address in their own way. `address` may end in
  * ":0"; without a key (NULL, 0) it must be on loopback. Serves until it is destroyed, which may be once a rank has
@@ -324,6 +327,18 @@ int horo_runtime_cross_size(const horo_runtime* runtime);
 /* 1 when all hosts have equally many ranks. */
 int horo_runtime_is_homogeneous(const horo_runtime* runtime);
 
+/* Counts up with every rank that is lost. */
+uint64_t horo_runtime_epoch(const horo_runtime* runtime);
+/* Goes on without the ranks that are lost, in place: no process restarts, nothing connects again (docs/elastic.md).
+ * Called by all survivors, when their operations have failed with HORO_PEER_LOST; waits up to `timeout` seconds
+ * (negative: for ever) for all of them. They are numbered anew, in the order of their ranks: rank, size and the places
+ * on hosts change. Set 0 has all that are left; other process sets go on under their numbers if all their members are
+ * left, and are over otherwise. Whoever is lost meanwhile is left out too. Without a loss the same ranks begin anew.
+ *
+ * HORO_TIMEOUT: a rank that is alive did not come. HORO_EVICTED: the others went on without this rank.
+ * HORO_UNAVAILABLE: too many ranks are silent without being known to be dead, so that they may go on elsewhere. */
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout);
+
 /* Where a result of unknown size goes: called on a thread of the library with the shape; NULL: no memory. */
 typedef void* (*horo_allocate)(void* context, const int64_t* shape, size_t dimensions);
 
@@ -477,6 +492,19 @@ horo_status* horo_runtime_set_metrics(const horo_runtime* runtime, int set, horo
 /* All of it, in the format of Prometheus. Writes up to `capacity` bytes, with a zero at the end; returns how many there
  * are without it. */
 size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t capacity);
+
+/* ---- The runtime that a process shares ----------------------------------------------------------------------------
+ *
+ * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who
+ * starts the runtime of a process (in Python: init()) publishes it for such code.
+ */
+
+/* From now on `runtime` is the process's; NULL: there is none. Its shutdown and destruction take it back. */
+void horo_runtime_publish(horo_runtime* runtime);
+/* The published one, or NULL: there is none, or this is a forked child. It stays valid until it is released, even when
+ * its owner destroys it; what is handed in fails with HORO_STOPPED then. */
+horo_runtime* horo_runtime_acquire(void);
+void horo_runtime_release(horo_runtime* runtime);
 
 /* ---- Knobs ------------------------------------------------------------------------------------------------------- */
 

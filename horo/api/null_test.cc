@@ -131,6 +131,8 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_stop_timeline", [] { return words_of(horo_runtime_stop_timeline(nullptr)); }},
       {"horo_runtime_submit",
        [] { return words_of(horo_runtime_submit(nullptr, 0, &tensor, 1, nullptr, nullptr, &handle)); }},
+      {"horo_runtime_epoch", [] { return unless(uint64_t{0}, horo_runtime_epoch(nullptr)); }},
+      {"horo_runtime_reform", [] { return words_of(horo_runtime_reform(nullptr, 0)); }},
       {"horo_runtime_join", [] { return words_of(horo_runtime_join(nullptr, 0, &handle)); }},
       {"horo_handle_done", [] { return unless(-1, horo_handle_done(nullptr)); }},
       {"horo_handle_wait", [] { return words_of(horo_handle_wait(nullptr, 0)); }},

@@ -1,14 +1,12 @@
 // Jobs that a program puts together itself: a store to meet at, and an engine for each rank.
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <numeric>
 #include <optional>
 #include <string>
 
 #include "bind_group.h"
+#include "place.h"
 
 namespace nb = nanobind;
 
@@ -49,21 +47,12 @@ struct EnginePlace {
   std::shared_ptr<Keeper> keeper;  ///< Of the world's requests.
 };
 
-void start(EnginePlace* self, int rank, int size, const std::optional<std::string>& store, const std::string& job,
-           const std::optional<nb::bytes>& key, const std::vector<std::string>& settings) {
-  std::vector<const char*> words;
-  for (const std::string& setting : settings) words.push_back(setting.c_str());
-  words.push_back(nullptr);
-  horo_engine_options options = HORO_ENGINE_OPTIONS_INIT;
-  options.rank = rank;
-  options.size = size;
-  options.store = store ? store->c_str() : nullptr;
-  options.job = job.c_str();
-  options.settings = words.data();
-  options.key = key ? key->data() : nullptr;
-  options.key_bytes = key ? key->size() : 0;
+void start(EnginePlace* self, int rank, int size, std::optional<std::string> store, std::string job,
+           std::optional<nb::bytes> key, std::vector<std::string> settings) {
+  const Place place(rank, size, std::move(store), std::move(job), std::move(key), std::move(settings));
+  const PlaceOptions options(place);
   const nb::gil_scoped_release release;
-  new (self) EnginePlace(options);
+  new (self) EnginePlace(options.get());
 }
 
 OrderedGroup world_of(const nb::object& self) {

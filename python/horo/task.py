@@ -32,15 +32,24 @@ def outcome_of_error(error: BaseException) -> dict[str, Any]:
     }
 
 
-def run_call(call: bytes) -> dict[str, Any]:
-    paths, blob = pickle.loads(call)
-    sys.path.extend(path for path in paths if path not in sys.path)
-    func, args, kwargs = pickle.loads(blob)
-    value = func(*args, **kwargs)
+def outcome_of_exit(left: SystemExit) -> dict[str, Any]:
+    """As the interpreter has it: a number is the exit code, nothing is 0, and anything else is an error."""
+    code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return {"exit": left.code if isinstance(left.code, int) else repr(left.code), "code": code}
+
+
+def outcome_of_value(value: Any) -> dict[str, Any]:
     try:
         return {"value": pickling.dumps(value)}
     except Exception as error:
         raise TypeError(f"what the function returned cannot be pickled: {error}") from error
+
+
+def run_call(call: bytes) -> dict[str, Any]:
+    paths, blob = pickle.loads(call)
+    sys.path.extend(path for path in paths if path not in sys.path)
+    func, args, kwargs = pickle.loads(blob)
+    return outcome_of_value(func(*args, **kwargs))
 
 
 def hand_back(fd: int, outcome: dict[str, Any]) -> None:
@@ -60,9 +69,7 @@ def main() -> int:
     try:
         outcome = run_call(call)
     except SystemExit as left:
-        # As the interpreter has it: a number is the exit code, nothing is 0, and anything else is an error.
-        code = left.code if isinstance(left.code, int) else int(left.code is not None)
-        hand_back(fd, {"exit": left.code if isinstance(left.code, int) else repr(left.code), "code": code})
+        hand_back(fd, outcome_of_exit(left))
         raise
     except BaseException as error:
         traceback.print_exc()

@@ -1,0 +1,6 @@
+"""`from horovod.ray import RayExecutor`: horo.ray under Horovod's name."""
+
+from horo.ray.executor import RayExecutor
+from horo.ray.worker import BaseHorovodWorker
+
+__all__ = ["BaseHorovodWorker", "RayExecutor"]

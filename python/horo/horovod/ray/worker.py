@@ -1,0 +1,3 @@
+from horo.ray.worker import BaseHorovodWorker
+
+__all__ = ["BaseHorovodWorker"]
