@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "horo/api/horo.h"
+#include "horo/api/observe.h"
 
 namespace horo {
 
