@@ -116,6 +116,7 @@ def main() -> None:
         for turn in range(args.rounds):
             for name in list(contenders)[:: 1 if turn % 2 else -1]:
                 found[name].append(contenders[name]())
+                print(f"round {turn}: {name} {found[name][-1] * 1e3:.1f} ms", file=sys.stderr, flush=True)
     first = statistics.median(next(iter(found.values())))
     for name, times in found.items():
         middle = statistics.median(times)

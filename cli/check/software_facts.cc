@@ -7,6 +7,7 @@
 #include "cli/check/frameworks.h"
 #include "cli/process.h"
 
+#include "horo/api/horo.h"
 #include "horo/api/joining.h"
 #include "horo/api/old_variables.h"
 #include "horo/base/text.h"
@@ -47,8 +48,14 @@ Fact devices() {
       ++count;
   }
   if (count == 0) return {kTransports, "devices", "the host's processors"};
-  return {kTransports, "devices", text("the host's processors; ", count, " NVIDIA devices are there"), Verdict::kNote,
-          "this build has no operations on devices: copy tensors to the host"};
+  // In words of one line: what the plugin found, or why there is none.
+  int usable = 0;
+  std::string words = horo_devices_describe(nullptr, &usable);
+  while (!words.empty() && words.back() == '\n') words.pop_back();
+  for (size_t at = words.find('\n'); at != std::string::npos; at = words.find('\n', at)) words.replace(at, 1, "; ");
+  const std::string value = text("the host's processors, ", count, " NVIDIA; ", words);
+  if (usable == 1) return {kTransports, "devices", value};
+  return {kTransports, "devices", value, Verdict::kNote, "operations on CUDA tensors will fail: see docs/gpu.md"};
 }
 
 Fact python_fact(const std::string& python, const Result<std::map<std::string, std::string>>& found) {

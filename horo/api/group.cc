@@ -53,6 +53,7 @@ Result<Operation> operation_of(const horo_group& group, const horo_operation& fr
   const auto size = static_cast<size_t>(group.group->size());
   if (from.counts != nullptr) operation.counts.assign(from.counts, from.counts + size);
   if (from.receive_counts != nullptr) operation.receive_counts.assign(from.receive_counts, from.receive_counts + size);
+  HORO_ASSIGN(operation.where, horo::api::where_of(*group.engine, from.device, from.stream));
   return operation;
 }
 

@@ -1,6 +1,7 @@
 // What the opaque handles of horo.h are. Not installed.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -64,6 +65,7 @@ struct horo_runtime {
   horo::api::Rejoining rejoining;                   ///< For a successor.
   std::shared_ptr<horo::api::PluginFabric> fabric;  ///< Through which the ranks met; null: they did not.
   horo::api::Process process;
+  std::atomic<int> holders = 1;  ///< Its owner, and who has acquired it since it was published.
 };
 
 struct horo_handle {
@@ -79,6 +81,9 @@ struct horo_memory {
 };
 
 namespace horo::api {
+
+/// If `runtime` is the published one, none is from now on.
+void take_back(const horo_runtime* runtime);
 
 /// Null for success; the caller owns it.
 horo_status* to_handle(Status status);
@@ -97,6 +102,9 @@ bool is_absent(const void* what, const char* function, const char* name);
 
 /// The user's callback as one of the library's; empty for null.
 group::Callback call_of(horo_callback callback, void* context);
+
+/// What `device` and `stream` of an operation say: the event is recorded now.
+Result<device::Where> where_of(group::Engine& engine, int device, void* stream);
 
 /// None for operations that named tensors do not have.
 std::optional<engine::Kind> kind_of(horo_kind kind);

@@ -175,6 +175,10 @@ void horo_buffer_free(horo_engine* engine, void* memory);
 horo_status* horo_memory_register(horo_engine* engine, void* memory, size_t bytes);
 horo_status* horo_memory_unregister(horo_engine* engine, void* memory);
 
+/* What was found of devices, and what is missing, in lines for people; valid until the thread's next call. 1 in *usable
+ * when operations on devices can run. `settings` as in horo_engine_options; may be NULL. */
+const char* horo_devices_describe(const char* const* settings, int* usable);
+
 /* ---- Groups ------------------------------------------------------------------------------------------------------ */
 
 /* All ranks. Belongs to the engine. */
@@ -236,10 +240,14 @@ typedef struct horo_operation {
   double prescale;  /* 1: as they are */
   double postscale; /* 1: as they are */
   double timeout;   /* seconds; 0: none. An operation that runs into it ends the group on all ranks. */
+  /* Where input and output are: -1 for the host's memory, or the number of a device; and the stream of the application
+   * that writes and reads them. The operation begins after what was put into the stream until now. */
+  int device;
+  void* stream;
 } horo_operation;
 
 #define HORO_OPERATION_INIT \
-  { sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0 }
+  { sizeof(horo_operation), HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 0, 0, NULL, NULL, 1.0, 1.0, 0.0, -1, NULL }
 
 /* Runs one operation and waits for it. `input` may be `output` (in place). */
 horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output);
@@ -319,6 +327,18 @@ int horo_runtime_cross_size(const horo_runtime* runtime);
 /* 1 when all hosts have equally many ranks. */
 int horo_runtime_is_homogeneous(const horo_runtime* runtime);
 
+/* Counts up with every rank that is lost. */
+uint64_t horo_runtime_epoch(const horo_runtime* runtime);
+/* Goes on without the ranks that are lost, in place: no process restarts, nothing connects again (docs/elastic.md).
+ * Called by all survivors, when their operations have failed with HORO_PEER_LOST; waits up to `timeout` seconds
+ * (negative: for ever) for all of them. They are numbered anew, in the order of their ranks: rank, size and the places
+ * on hosts change. Set 0 has all that are left; other process sets go on under their numbers if all their members are
+ * left, and are over otherwise. Whoever is lost meanwhile is left out too. Without a loss the same ranks begin anew.
+ *
+ * HORO_TIMEOUT: a rank that is alive did not come. HORO_EVICTED: the others went on without this rank.
+ * HORO_UNAVAILABLE: too many ranks are silent without being known to be dead, so that they may go on elsewhere. */
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout);
+
 /* Where a result of unknown size goes: called on a thread of the library with the shape; NULL: no memory. */
 typedef void* (*horo_allocate)(void* context, const int64_t* shape, size_t dimensions);
 
@@ -351,12 +371,16 @@ typedef struct horo_tensor {
   /* Of an allreduce or broadcast: elements from one index of each dimension to the next, where that is not row by row;
    * without gaps (channels last, say). Input and output lie alike, and on all ranks. */
   const int64_t* strides; /* NULL: one row after the other */
+  /* As in horo_operation. All ranks of the set give memory of the host, or all of devices; a rank uses one device in a
+   * set. When the handle is done the result can be used by any stream. */
+  int device;
+  void* stream;
 } horo_tensor;
 
 #define HORO_TENSOR_INIT                                                                                           \
   {                                                                                                                \
     sizeof(horo_tensor), NULL, HORO_BARRIER, HORO_BYTE, HORO_SUM, 0, 1.0, 1.0, NULL, 0, NULL, NULL, NULL, 0, NULL, \
-        NULL, NULL                                                                                                 \
+        NULL, NULL, -1, NULL                                                                                       \
   }
 
 /* Hands in tensors; several are a group, of one kind, and become ready together. The call itself fails, and hands
@@ -423,51 +447,18 @@ horo_status* horo_runtime_set_ranks(const horo_runtime* runtime, int set, int* r
  * horo_group_destroy(). It keeps the runtime's memory alive, and fails with HORO_STOPPED after its shutdown. */
 horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t count, horo_group** group);
 
-/* Writes what the tensors of this rank go through to a file, as a Chrome trace that can be read at any time
- * (docs/timeline.md); from now on, and until the timeline is stopped or the runtime ends. `path` is rank 0's file; rank
- * 3 turns "t.json" into "t.rank3.json". Another timeline of this rank is finished first. */
-horo_status* horo_runtime_start_timeline(horo_runtime* runtime, const char* path, int mark_cycles);
-/* The file is complete when this returns. Nothing happens when none is written. */
-horo_status* horo_runtime_stop_timeline(horo_runtime* runtime);
+/* ---- The runtime that a process shares ----------------------------------------------------------------------------
+ *
+ * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who
+ * starts the runtime of a process (in Python: init()) publishes it for such code.
+ */
 
-/* How long things took: buckets[k] counts what took at most 2^k microseconds and more than buckets[k-1] does, the last
- * one the rest. */
-#define HORO_BUCKETS 28
-typedef struct horo_times {
-  uint64_t count;
-  double sum; /* seconds */
-  uint64_t buckets[HORO_BUCKETS];
-} horo_times;
-
-/* What this rank has done with one kind of operation in one process set since it started (docs/metrics.md). */
-typedef struct horo_operation_metrics {
-  size_t struct_size;
-  uint64_t handed_in; /* tensors */
-  uint64_t tensors;   /* done with success */
-  uint64_t errors;    /* tensors that failed */
-  uint64_t bytes;     /* of the tensors done with success */
-  uint64_t batches;   /* operations run; each runs one tensor or more */
-  horo_times latency; /* from the hand-in to the result */
-  horo_times wait;    /* from the hand-in until all ranks had handed it in */
-} horo_operation_metrics;
-
-/* Of a process set as a whole. */
-typedef struct horo_set_metrics {
-  size_t struct_size;
-  uint64_t announced_by_number; /* tensors and groups that the cache knew */
-  uint64_t announced_in_full;
-  uint64_t messages_sent; /* of the negotiation */
-  uint64_t messages_received;
-  uint64_t stalls; /* reports about tensors that some ranks have not handed in */
-} horo_set_metrics;
-
-/* Zeros for what never was. `kind` is one of those that a horo_tensor can have. Both can be read after the shutdown. */
-horo_status* horo_runtime_operation_metrics(const horo_runtime* runtime, int set, horo_kind kind,
-                                            horo_operation_metrics* metrics);
-horo_status* horo_runtime_set_metrics(const horo_runtime* runtime, int set, horo_set_metrics* metrics);
-/* All of it, in the format of Prometheus. Writes up to `capacity` bytes, with a zero at the end; returns how many there
- * are without it. */
-size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t capacity);
+/* From now on `runtime` is the process's; NULL: there is none. Its shutdown and destruction take it back. */
+void horo_runtime_publish(horo_runtime* runtime);
+/* The published one, or NULL: there is none, or this is a forked child. It stays valid until it is released, even when
+ * its owner destroys it; what is handed in fails with HORO_STOPPED then. */
+horo_runtime* horo_runtime_acquire(void);
+void horo_runtime_release(horo_runtime* runtime);
 
 /* ---- Knobs ------------------------------------------------------------------------------------------------------- */
 

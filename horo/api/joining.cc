@@ -46,6 +46,13 @@ Log::Sink sink_of(const horo_engine_options& options) {
 
 }  // namespace
 
+Result<Config> read_config(const char* const* settings) {
+  horo_engine_options options = HORO_ENGINE_OPTIONS_INIT;
+  options.settings = settings;
+  HORO_ASSIGN(Environment environment, environment_of(options));
+  return Config::read(kTables, environment, kOldVariables);
+}
+
 Rejoining Joining::joined() {
   if (meeting.loan) meeting.loan->keep();
   meeting.letter.reset();

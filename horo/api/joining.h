@@ -29,6 +29,9 @@ struct Joining {
 /// store remembers who came.
 Result<Joining> prepare(const horo_engine_options& options, const Rejoining& before);
 
+/// The environment, with `settings` ("HORO_X=value", ended by NULL; may be null) on top.
+Result<Config> read_config(const char* const* settings);
+
 /// Of all modules.
 std::span<const KnobTable> knob_tables();
 /// The page of old variables, behind that of knobs.

@@ -109,15 +109,17 @@ horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtim
 
 void horo_runtime_shutdown(horo_runtime* runtime) {
   if (is_absent(runtime, "horo_runtime_shutdown", "runtime") || !runtime->process.is_current()) return;
+  horo::api::take_back(runtime);
   runtime->runtime->shutdown();
 }
 
 void horo_runtime_destroy(horo_runtime* runtime) {
   // In a forked child there are no threads to end, and nothing there may be touched.
   if (runtime == nullptr || !runtime->process.is_current()) return;
+  horo::api::take_back(runtime);
   if (runtime->fabric != nullptr) runtime->fabric->forget(runtime);
   runtime->runtime->shutdown();
-  delete runtime;
+  horo_runtime_release(runtime);
 }
 
 int horo_runtime_rank(const horo_runtime* runtime) {
@@ -146,6 +148,17 @@ int horo_runtime_cross_size(const horo_runtime* runtime) {
 
 int horo_runtime_is_homogeneous(const horo_runtime* runtime) {
   return number(runtime, "horo_runtime_is_homogeneous", [](auto& of) { return of.position().homogeneous; });
+}
+
+uint64_t horo_runtime_epoch(const horo_runtime* runtime) {
+  return is_absent(runtime, "horo_runtime_epoch", "runtime") ? 0 : runtime->runtime->epoch();
+}
+
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_reform"));
+    return runtime->runtime->reform(timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout));
+  });
 }
 
 horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle) {
@@ -270,7 +283,7 @@ horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t 
       return {Code::kInvalidArgument, "horo_runtime_group: the ranks or the place for the group are null"};
     }
     horo::group::Engine& engine = runtime->runtime->engine();
-    HORO_ASSIGN(auto made, engine.create_group(std::vector<int>(ranks, ranks + count)));
+    HORO_ASSIGN(auto made, runtime->runtime->create_group(std::vector<int>(ranks, ranks + count)));
     *group = new horo_group{&engine, std::move(made), runtime->runtime};
     return {};
   });

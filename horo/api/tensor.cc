@@ -54,16 +54,27 @@ Result<Call> call_of(const horo_tensor& from) {
 }
 
 /// The structs lie as far apart as the program that made them thinks they are long.
-Result<std::vector<Call>> calls_of(const horo_tensor* tensors, size_t count) {
+Result<std::vector<Call>> calls_of(horo::group::Engine& engine, const horo_tensor* tensors, size_t count) {
   if (tensors == nullptr || count == 0) return wrong("horo_runtime_submit needs one tensor at least");
   const size_t stride = tensors->struct_size;
   if (stride < sizeof(size_t)) return wrong("horo_runtime_submit needs tensors made with HORO_TENSOR_INIT");
   std::vector<Call> calls;
   calls.reserve(count);
+  horo::device::Where where;
+  void* stream = nullptr;
   for (size_t i = 0; i < count; ++i) {
     horo_tensor all = HORO_TENSOR_INIT;
     std::memcpy(&all, reinterpret_cast<const std::byte*>(tensors) + i * stride, std::min(stride, sizeof all));
     HORO_ASSIGN(Call call, call_of(all));
+    if (all.device >= 0) {
+      // Tensors of one stream share one event.
+      if (all.device != where.device || all.stream != stream) {
+        HORO_ASSIGN(where, horo::api::where_of(engine, all.device, all.stream));
+        stream = all.stream;
+      }
+      call.where = where;
+      call.tensor.place = horo::engine::Place::kDevice;
+    }
     calls.push_back(std::move(call));
   }
   return calls;
@@ -85,7 +96,7 @@ Status check_runtime(const horo_runtime* runtime, const char* function) {
 
 Status run(horo_runtime& runtime, int set, const horo_tensor* tensors, size_t count, horo::Deadline deadline,
            horo_handle** handle) {
-  HORO_ASSIGN(std::vector<Call> calls, calls_of(tensors, count));
+  HORO_ASSIGN(std::vector<Call> calls, calls_of(runtime.runtime->engine(), tensors, count));
   auto made = std::make_unique<horo_handle>();
   HORO_ASSIGN(horo::engine::Handle submission, runtime.runtime->submit_to_wait(set, std::move(calls)));
   *made = horo_handle{runtime.runtime, runtime.process, set, std::move(submission)};
@@ -136,7 +147,7 @@ horo_status* horo_runtime_submit(horo_runtime* runtime, int set, const horo_tens
                                  horo_callback callback, void* context, horo_handle** handle) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check_runtime(runtime, "horo_runtime_submit"));
-    HORO_ASSIGN(std::vector<Call> calls, calls_of(tensors, count));
+    HORO_ASSIGN(std::vector<Call> calls, calls_of(runtime->runtime->engine(), tensors, count));
     // Before anything is handed in: afterwards nothing may fail.
     auto made = handle == nullptr ? nullptr : std::make_unique<horo_handle>();
     HORO_ASSIGN(horo::engine::Handle submission,

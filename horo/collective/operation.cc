@@ -80,6 +80,20 @@ uint64_t Operation::result_count(int rank) const {
   return 0;
 }
 
+uint64_t Operation::input_count(int rank) const {
+  switch (kind) {
+    case Kind::kBroadcast:
+    case Kind::kScatter:
+    case Kind::kSendRecv:
+      return rank == root ? total() : 0;
+    case Kind::kAllgather:
+    case Kind::kGather:
+      return counts[static_cast<size_t>(rank)];
+    default:
+      return total();
+  }
+}
+
 Shape::Shape(std::vector<int> host_of) {
   std::map<int, size_t> place;
   for (int rank = 0; rank < static_cast<int>(host_of.size()); ++rank) {

@@ -6,6 +6,7 @@
 
 #include "horo/base/dtype.h"
 #include "horo/base/status.h"
+#include "horo/device/device.h"
 #include "horo/kernel/reduce.h"
 #include "horo/transport/signature.h"
 
@@ -48,6 +49,7 @@ struct Operation {
   double prescale = 1.0;                 ///< Multiplies every input element before the reduction.
   double postscale = 1.0;                ///< Multiplies every reduced element.
   Way way;
+  device::Where where = {};  ///< Of input and output. Planes only see operations on the host's memory.
 
   bool reduces() const { return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter; }
   /// Whether every member ends with the same data, so that any of them can serve it again to another.
@@ -56,6 +58,8 @@ struct Operation {
   }
   /// Elements of this member's result.
   uint64_t result_count(int rank) const;
+  /// Elements of this member's input.
+  uint64_t input_count(int rank) const;
   /// All elements of the operation; for an alltoall, those this member sends.
   uint64_t total() const;
   uint64_t total_bytes() const { return total() * size_of(dtype); }

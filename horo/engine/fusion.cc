@@ -9,6 +9,12 @@ namespace {
 /// From here on a copy in and a copy out cost more than an operation of its own; and what lies in memory that peers can
 /// read needs none.
 constexpr uint64_t kLarge = 1 << 20;
+/// On a device copies are fast, and an operation begins and ends slowly.
+constexpr uint64_t kLargeOnDevice = 32 << 20;
+
+bool is_large(const Tensor& tensor) {
+  return tensor.bytes() >= (tensor.place == Place::kDevice ? kLargeOnDevice : kLarge);
+}
 
 }  // namespace
 
@@ -16,7 +22,7 @@ bool fusible(const Tensor& a, const Tensor& b) {
   if (a.kind != b.kind || a.place != b.place) return false;
   switch (a.kind) {
     case Kind::kAllreduce:
-      if (a.reduction != Reduction::kAdasum && (a.bytes() >= kLarge || b.bytes() >= kLarge)) return false;
+      if (a.reduction != Reduction::kAdasum && (is_large(a) || is_large(b))) return false;
       [[fallthrough]];
     case Kind::kReduceScatter:
       return a.dtype == b.dtype && a.reduction == b.reduction &&

@@ -25,9 +25,13 @@ class ProcessSet {
   static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, BufferPool& pool,
                                                   std::shared_ptr<group::Group> group,
                                                   const NegotiationOptions& options, Executor::Special special,
-                                                  const Observation& observation);
+                                                  const Observation& observation,
+                                                  Deadline deadline = Deadline::never());
 
-  const std::vector<int>& ranks() const { return group_->ranks(); }
+  /// What the members are called: their ranks in the job as it is now.
+  std::vector<int> names() const { return group_->names(); }
+  /// The names of the group have changed. From any thread.
+  void names_changed() { renamed_ = true; }
   int member() const { return group_->member(); }
   int size() const { return group_->size(); }
   group::Group& group() { return *group_; }
@@ -36,6 +40,8 @@ class ProcessSet {
   Result<UnitPtr> describe(const std::vector<Call>& calls) const;
   /// True: the engine's bell must be rung, or the thread waits for it; otherwise that has happened already.
   Result<bool> submit(const Handle& submission);
+  /// A rank uses one device in a set: the ranks put tensors together without knowing each other's devices.
+  Status check_device(const std::vector<Call>& calls);
   /// One at a time; answered when everybody has joined.
   Status join(const Handle& joining);
 
@@ -49,6 +55,9 @@ class ProcessSet {
   void count_waiter(int change) { waiters_.fetch_add(change, std::memory_order_relaxed); }
   /// Everything that has not begun and all to come ends with `why`. From any thread.
   void close(const Status& why);
+  /// Waits until nothing is under way. After close(), when the group is over, so that it ends by itself. False at the
+  /// deadline.
+  bool wait_idle(Deadline deadline) { return executor_.wait_idle(deadline); }
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
   /// What batches are run with now.
@@ -77,7 +86,9 @@ class ProcessSet {
   const Observation observation_;
   std::atomic<int> waiters_{0};
   std::atomic<bool> over_{false};
+  std::atomic<int> device_{-1};          ///< That tensors were handed in from; -1: none yet.
   std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
+  std::atomic<bool> renamed_{false};     ///< The driver is to look at the names.
 
   // The driver's.
   Negotiation negotiation_;

@@ -16,6 +16,7 @@ using collective::Operation;
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+constexpr uint64_t kApart = 16 << 20;
 
 std::shared_ptr<std::byte> allocate(uint64_t bytes) {
   void* memory = ::operator new(std::max<uint64_t>(bytes, 1), kAlignment, std::nothrow);
@@ -65,16 +66,6 @@ Operation of_bytes(collective::Kind kind) {
 bool scaled_while_packed(const Tensor& tensor) {
   const bool zero = tensor.reduction == Reduction::kSum || tensor.reduction == Reduction::kAverage;
   return tensor.prescale != 1.0 && !zero;
-}
-
-void pack_summand(const Piece& piece, std::byte* to) {
-  const Tensor& tensor = *piece.tensor;
-  if (piece.call == nullptr) return fill_identity(to, tensor.count(), tensor.dtype, tensor.reduction);
-  if (!scaled_while_packed(tensor)) return kernel::copy(to, piece.call->input, tensor.bytes());
-  if (kernel::ScaleFn scale = kernel::scale(tensor.dtype)) {
-    const kernel::DefaultFloatMode mode;
-    scale(to, piece.call->input, tensor.count(), {tensor.prescale, 1});
-  }
 }
 
 /// "SHM_ALLREDUCE"
@@ -129,7 +120,65 @@ std::vector<Status> Runner::run(Work& work) {
   return outcomes;
 }
 
+Status Runner::begin_moving(const Pieces& pieces) {
+  int device = -1;
+  if (pieces[0].tensor->place == Place::kDevice) {
+    for (const Piece& piece : pieces) {
+      if (piece.call != nullptr) last_device_ = piece.call->where.device;
+    }
+    device = last_device_;
+  }
+  Status status = mover_.use(device);
+  for (const Piece& piece : pieces) {
+    if (status.ok() && piece.call != nullptr) status = mover_.wait(piece.call->where.ready);
+  }
+  if (!status.ok()) carrier_.give_up(status);
+  return status;
+}
+
 Status Runner::run_pieces(Pieces& pieces) {
+  HORO_TRY(begin_moving(pieces));
+  const Tensor& first = *pieces[0].tensor;
+  const bool odd = first.reduction == Reduction::kAdasum || scaled_while_packed(first);
+  if (mover_.on_device() && first.kind == Kind::kAllreduce && odd) return through_host(pieces);
+  return dispatch(pieces);
+}
+
+Status Runner::through_host(Pieces& pieces) {
+  std::vector<Tensor> tensors;
+  std::vector<Call> calls(pieces.size());
+  std::vector<TensorResult> results(pieces.size());
+  for (const Piece& piece : pieces) {
+    tensors.push_back(*piece.tensor);
+    tensors.back().place = Place::kHost;
+  }
+  Pieces on_host;
+  std::vector<std::shared_ptr<std::byte>> memory;
+  Status status;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    HORO_TRY(make_output(pieces[p], pieces[p].tensor->shape));
+    const bool joined = pieces[p].call == nullptr;
+    on_host.push_back({&tensors[p], joined ? nullptr : &calls[p], joined ? nullptr : &results[p]});
+    if (joined) continue;
+    memory.push_back(allocate(tensors[p].bytes()));
+    calls[p].input = calls[p].output = memory.back().get();
+    if (status.ok()) status = mover_.transfer(memory.back().get(), pieces[p].call->input, tensors[p].bytes());
+  }
+  const int device = mover_.device();
+  if (!status.ok()) carrier_.give_up(status);
+  HORO_TRY(status);
+  HORO_TRY(mover_.use(-1));
+  const Status outcome = dispatch(on_host);
+  HORO_TRY(mover_.use(device));
+  HORO_TRY(outcome);
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    if (pieces[p].call == nullptr) continue;
+    HORO_TRY(mover_.transfer(pieces[p].output->memory, results[p].memory, tensors[p].bytes()));
+  }
+  return {};
+}
+
+Status Runner::dispatch(Pieces& pieces) {
   switch (pieces[0].tensor->kind) {
     case Kind::kAllreduce:
       return pieces[0].tensor->reduction == Reduction::kAdasum ? adasum(pieces) : allreduce(pieces);
@@ -153,8 +202,42 @@ Status Runner::meet() {
 }
 
 Status Runner::carry(const Operation& operation, const std::byte* in, std::byte* out) {
+  if (mover_.on_device() && !operation.where.on_device()) {
+    Operation here = operation;
+    here.where.device = mover_.device();
+    return carry(here, in, out);
+  }
   if (observation_.traced()) return carry_observed(operation, in, out);
   return carrier_.run(operation, in, out);
+}
+
+Status Runner::carry_alone(Operation operation, const Piece& piece, const std::byte* in) {
+  operation.where = piece.call->where;
+  return carry(operation, in, piece.output->memory);
+}
+
+Status Runner::moved() {
+  Status status = mover_.flush();
+  if (!status.ok()) carrier_.give_up(status);
+  return status;
+}
+
+Status Runner::pack_summand(const Piece& piece, std::byte* to) {
+  const Tensor& tensor = *piece.tensor;
+  if (piece.call == nullptr && mover_.on_device()) {
+    const std::shared_ptr<std::byte> identity = allocate(tensor.bytes());
+    fill_identity(identity.get(), tensor.count(), tensor.dtype, tensor.reduction);
+    return mover_.transfer(to, identity.get(), tensor.bytes());
+  }
+  if (piece.call == nullptr) {
+    fill_identity(to, tensor.count(), tensor.dtype, tensor.reduction);
+  } else if (!scaled_while_packed(tensor)) {
+    mover_.add(to, piece.call->input, tensor.bytes());
+  } else if (kernel::ScaleFn scale = kernel::scale(tensor.dtype)) {
+    const kernel::DefaultFloatMode mode;
+    scale(to, piece.call->input, tensor.count(), {tensor.prescale, 1});
+  }
+  return {};
 }
 
 Status Runner::carry_observed(const Operation& operation, const std::byte* in, std::byte* out) {
@@ -180,7 +263,9 @@ Status Runner::make_output(Piece& piece, std::vector<int64_t> shape) {
     if (memory.ok()) output.memory = *memory;
     status = memory.status();
   } else {
-    output.owner = allocate(bytes);
+    Result<std::shared_ptr<std::byte>> made = mover_.on_device() ? mover_.lend(bytes) : allocate(bytes);
+    if (made.ok()) output.owner = *made;
+    status = made.status();
     output.memory = output.owner.get();
   }
   if (output.memory != nullptr || (bytes == 0 && status.ok())) return {};
@@ -191,7 +276,8 @@ Status Runner::make_output(Piece& piece, std::vector<int64_t> shape) {
 }
 
 Result<std::span<std::byte>> Runner::room(int slot, uint64_t bytes) {
-  Result<std::span<std::byte>> memory = scratch_.get(slot, bytes);
+  Result<std::span<std::byte>> memory =
+      mover_.on_device() ? mover_.room(static_cast<size_t>(slot), bytes) : scratch_.get(slot, bytes);
   if (memory.ok()) return memory;
   const Status why = memory.status().prefixed(text("no room to put tensors together, ", bytes_text(bytes)));
   carrier_.give_up(why);
@@ -206,31 +292,42 @@ Status Runner::allreduce(Pieces& pieces) {
     return allreduce_together(pieces, operation);
   }
   operation.count = pieces[0].tensor->count();
-  return carry(operation, pieces[0].call->input, pieces[0].output->memory);
+  return carry_alone(operation, pieces[0], pieces[0].call->input);
 }
 
 Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
   Operation operation = terms;
   uint64_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += piece.tensor->bytes();
+  // Alone it has the size that it has where it is not packed: on ranks that have not joined.
+  const auto room_of = [&](const Piece& piece) {
+    return pieces.size() == 1 ? piece.tensor->bytes() : mover_.aligned(piece.tensor->bytes());
+  };
+  for (const Piece& piece : pieces) bytes += room_of(piece);
   operation.count = bytes / size_of(operation.dtype);
   HORO_ASSIGN(std::span<std::byte> buffer, room(0, bytes));
   std::byte* at = buffer.data();
   {
     const Activity packing(observation_, this->packing());
     for (const Piece& piece : pieces) {
-      pack_summand(piece, at);
-      at += piece.tensor->bytes();
+      HORO_TRY(pack_summand(piece, at));
+      at += room_of(piece);
     }
+    HORO_TRY(moved());
   }
-  HORO_TRY(carry(operation, buffer.data(), buffer.data()));
+  // On a device the ranks save a round where nobody writes what others read; from some size on the bytes cost more.
+  std::byte* result = buffer.data();
+  if (mover_.on_device() && bytes <= kApart) {
+    HORO_ASSIGN(std::span<std::byte> apart, room(1, bytes));
+    result = apart.data();
+  }
+  HORO_TRY(carry(operation, buffer.data(), result));
   const Activity unpacking(observation_, this->unpacking());
-  at = buffer.data();
+  at = result;
   for (const Piece& piece : pieces) {
-    if (piece.call != nullptr) kernel::copy(piece.output->memory, at, piece.tensor->bytes());
-    at += piece.tensor->bytes();
+    if (piece.call != nullptr) mover_.add(piece.output->memory, at, piece.tensor->bytes());
+    at += room_of(piece);
   }
-  return {};
+  return moved();
 }
 
 Status Runner::broadcast(Pieces& pieces) {
@@ -239,29 +336,28 @@ Status Runner::broadcast(Pieces& pieces) {
   const bool root = carrier_.member() == operation.root;
   for (Piece& piece : pieces) {
     HORO_TRY(make_output(piece, piece.tensor->shape));
-    operation.count += piece.tensor->bytes();
+    operation.count += pieces.size() == 1 ? piece.tensor->bytes() : mover_.aligned(piece.tensor->bytes());
   }
-  if (pieces.size() == 1) {
-    return carry(operation, root ? pieces[0].call->input : nullptr, pieces[0].output->memory);
-  }
+  if (pieces.size() == 1) return carry_alone(operation, pieces[0], root ? pieces[0].call->input : nullptr);
   HORO_ASSIGN(std::span<std::byte> buffer, room(0, operation.count));
   std::byte* at = buffer.data();
   if (root) {
     const Activity packing(observation_, this->packing());
     for (const Piece& piece : pieces) {
-      kernel::copy(at, piece.call->input, piece.tensor->bytes());
-      at += piece.tensor->bytes();
+      mover_.add(at, piece.call->input, piece.tensor->bytes());
+      at += mover_.aligned(piece.tensor->bytes());
     }
+    HORO_TRY(moved());
   }
   HORO_TRY(carry(operation, buffer.data(), buffer.data()));
   const Activity unpacking(observation_, this->unpacking());
   at = buffer.data();
   for (const Piece& piece : pieces) {
     const std::byte* from = root ? piece.call->input : at;
-    if (from != piece.output->memory) kernel::copy(piece.output->memory, from, piece.tensor->bytes());
-    at += piece.tensor->bytes();
+    if (from != piece.output->memory) mover_.add(piece.output->memory, from, piece.tensor->bytes());
+    at += mover_.aligned(piece.tensor->bytes());
   }
-  return {};
+  return moved();
 }
 
 // How many rows everybody has is exchanged each time, so that it may change from step to step without being agreed
@@ -284,7 +380,7 @@ Status Runner::allgather(Pieces& pieces) {
   if (pieces.size() > 1) return allgather_together(pieces, rows);
   Operation operation = of_bytes(collective::Kind::kAllgather);
   for (uint64_t count : rows) operation.counts.push_back(count * row_bytes(*pieces[0].tensor));
-  return carry(operation, pieces[0].call->input, pieces[0].output->memory);
+  return carry_alone(operation, pieces[0], pieces[0].call->input);
 }
 
 Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& rows) {
@@ -305,9 +401,10 @@ Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& r
   {
     const Activity packing(observation_, this->packing());
     for (size_t p = 0; p < pieces.size(); ++p) {
-      kernel::copy(to, pieces[p].call->input, bytes(self, p));
+      mover_.add(to, pieces[p].call->input, bytes(self, p));
       to += bytes(self, p);
     }
+    HORO_TRY(moved());
   }
   HORO_TRY(carry(operation, given.data(), gathered.data()));
   const Activity unpacking(observation_, this->unpacking());
@@ -315,12 +412,12 @@ Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& r
   const std::byte* from = gathered.data();
   for (size_t m = 0; m < members; ++m) {
     for (size_t p = 0; p < pieces.size(); ++p) {
-      kernel::copy(pieces[p].output->memory + filled[p], from, bytes(m, p));
+      mover_.add(pieces[p].output->memory + filled[p], from, bytes(m, p));
       filled[p] += bytes(m, p);
       from += bytes(m, p);
     }
   }
-  return {};
+  return moved();
 }
 
 Status Runner::alltoall(Piece& piece) {
@@ -341,7 +438,7 @@ Status Runner::alltoall(Piece& piece) {
   Operation operation = of_bytes(collective::Kind::kAlltoall);
   for (uint64_t rows : splits) operation.counts.push_back(rows * row);
   for (uint64_t rows : received) operation.receive_counts.push_back(rows * row);
-  return carry(operation, piece.call->input, piece.output->memory);
+  return carry_alone(operation, piece, piece.call->input);
 }
 
 Status Runner::reducescatter(Pieces& pieces) {
@@ -356,7 +453,7 @@ Status Runner::reducescatter(Pieces& pieces) {
     HORO_TRY(make_output(piece, with_rows(*piece.tensor, rows[self])));
   }
   if (pieces.size() > 1) return reducescatter_together(pieces, operation);
-  return carry(operation, pieces[0].call->input, pieces[0].output->memory);
+  return carry_alone(operation, pieces[0], pieces[0].call->input);
 }
 
 // What goes to a member lies together: member 0's rows of every tensor, then member 1's, ...
@@ -373,21 +470,22 @@ Status Runner::reducescatter_together(Pieces& pieces, const Operation& operation
       for (size_t p = 0; p < pieces.size(); ++p) {
         const Tensor& tensor = *pieces[p].tensor;
         const uint64_t rows = shares(static_cast<uint64_t>(tensor.shape[0]), carrier_.size())[static_cast<size_t>(m)];
-        kernel::copy(to, pieces[p].call->input + taken[p], rows * row_bytes(tensor));
+        mover_.add(to, pieces[p].call->input + taken[p], rows * row_bytes(tensor));
         taken[p] += rows * row_bytes(tensor);
         to += rows * row_bytes(tensor);
       }
     }
+    HORO_TRY(moved());
   }
   HORO_TRY(carry(operation, given.data(), result.data()));
   const Activity unpacking(observation_, this->unpacking());
   const std::byte* from = result.data();
   for (const Piece& piece : pieces) {
     const uint64_t bytes = bytes_of(piece.output->shape, piece.tensor->dtype);
-    kernel::copy(piece.output->memory, from, bytes);
+    mover_.add(piece.output->memory, from, bytes);
     from += bytes;
   }
-  return {};
+  return moved();
 }
 
 }  // namespace horo::engine

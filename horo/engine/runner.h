@@ -9,6 +9,7 @@
 #include "horo/base/status.h"
 #include "horo/engine/adasum.h"
 #include "horo/engine/carrier.h"
+#include "horo/engine/mover.h"
 #include "horo/engine/observation.h"
 #include "horo/engine/submission.h"
 #include "horo/engine/tensor.h"
@@ -39,8 +40,9 @@ struct Work {
 /// Used by one thread at a time.
 class Runner {
  public:
-  Runner(Carrier& carrier, Scratch& scratch, const Observation& observation = {})
-      : carrier_(carrier), scratch_(scratch), observation_(observation) {}
+  Runner(Carrier& carrier, Scratch& scratch, const Observation& observation = {},
+         std::shared_ptr<device::Source> devices = nullptr)
+      : carrier_(carrier), scratch_(scratch), observation_(observation), mover_(std::move(devices)) {}
 
   /// One status per unit. What cannot be put together (a group of several dtypes) is run one after the other, the same
   /// way on all members.
@@ -51,6 +53,16 @@ class Runner {
  private:
   using Pieces = std::vector<Piece>;
   Status run_pieces(Pieces& pieces);
+  Status dispatch(Pieces& pieces);
+  /// Finds out where the batch is, and lets the mover wait until it may be used.
+  Status begin_moving(const Pieces& pieces);
+  /// What devices have no kernels for: copied to the host, run there, and copied back.
+  Status through_host(Pieces& pieces);
+  /// Of a tensor that is not put together with others.
+  Status carry_alone(collective::Operation operation, const Piece& piece, const std::byte* in);
+  /// What was added to the mover is there. Like make_output(): if it fails this rank ends what the others run.
+  Status moved();
+  Status pack_summand(const Piece& piece, std::byte* to);
   Status allreduce(Pieces& pieces);
   Status allreduce_together(Pieces& pieces, const collective::Operation& operation);
   Status adasum(Pieces& pieces);
@@ -65,6 +77,7 @@ class Runner {
   /// Scratch memory. Like make_output(): without it this rank ends what the others run.
   Result<std::span<std::byte>> room(int slot, uint64_t bytes);
   Status make_output(Piece& piece, std::vector<int64_t> shape);
+  /// With what lies in memory of the mover, or of a tensor that may be used.
   Status carry(const collective::Operation& operation, const std::byte* in, std::byte* out);
 
   Status carry_observed(const collective::Operation& operation, const std::byte* in, std::byte* out);
@@ -74,6 +87,8 @@ class Runner {
   Carrier& carrier_;
   Scratch& scratch_;
   const Observation observation_;
+  Mover mover_;
+  int last_device_ = 0;         ///< For what this rank has joined and has no tensor of.
   uint64_t batch_ = 0;          ///< The batch that is run.
   std::vector<uint32_t> part_;  ///< The places of it that are, if not all.
 };

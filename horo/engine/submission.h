@@ -15,6 +15,7 @@
 
 #include "horo/base/deadline.h"
 #include "horo/base/status.h"
+#include "horo/device/device.h"
 #include "horo/engine/tensor.h"
 
 namespace horo::engine {
@@ -31,6 +32,7 @@ struct Call {
   Allocate allocate;
   /// Alltoall: rows for every member; empty: equal shares.
   std::vector<uint64_t> splits;
+  device::Where where = {};  ///< Of the input and the output.
 };
 
 /// Says what is wrong with the memory and the splits of calls.

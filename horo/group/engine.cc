@@ -33,6 +33,9 @@ Engine::Engine(EngineOptions options) : options_(std::move(options)), log_(LogLe
   log_.set_level(log_level_named(options_.config.get(kLogLevel)).value_or(LogLevel::kWarning));
   log_.set_hide_time(options_.config.get(kLogHideTime));
   table_.deterministic = options_.config.get(kDeterministic);
+  devices_ = options_.device_plugin == nullptr
+                 ? std::make_shared<device::Source>(options_.config)
+                 : std::make_shared<device::Source>(options_.config, *options_.device_plugin);
 }
 
 Engine::~Engine() {
@@ -41,6 +44,7 @@ Engine::~Engine() {
     (void)control_.release();
     (void)new (std::nothrow) std::vector<Holding>(std::move(groups_));
     (void)new (std::nothrow) std::shared_ptr<Group>(std::move(world_));
+    (void)new (std::nothrow) std::shared_ptr<device::Source>(std::move(devices_));
     return;
   }
   shutdown();
@@ -121,6 +125,28 @@ std::vector<int> Engine::members() {
     }
   }
   return control_->members_without(gone, timeout());
+}
+
+bool Engine::members_differ_from(const std::vector<int>& members, Deadline deadline) {
+  return !control_->forked() && control_->members_differ_from(members, deadline);
+}
+
+void Engine::call_ranks(const std::vector<int>& members) {
+  std::lock_guard lock(mutex_);
+  called_ = members;
+  world_.reset();
+  for (const Holding& holding : groups_) name_members(*holding.group);
+}
+
+void Engine::name_members(Group& group) const {
+  if (called_.empty()) return;
+  std::vector<int> names;
+  for (int rank : group.ranks()) {
+    const auto found = std::lower_bound(called_.begin(), called_.end(), rank);
+    if (found == called_.end() || *found != rank) return;
+    names.push_back(static_cast<int>(found - called_.begin()));
+  }
+  group.call_members(std::move(names));
 }
 
 Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
@@ -216,12 +242,18 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   group_options.ways = {other_ways(collective::Kind::kAllreduce, *plane, group_options.shape),
                         other_ways(collective::Kind::kAllgather, *plane, group_options.shape)};
   group_options.core = core_;
+  group_options.devices = devices_;
+  const std::string path = options_.config.get(kDevicePath);
+  group_options.device_path = path == "direct"   ? DevicePath::kDirect
+                              : path == "staged" ? DevicePath::kStaged
+                                                 : DevicePath::kAuto;
   auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
   log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());
   control_->add_group(group);
   holding.group = group;
   std::lock_guard lock(mutex_);
   if (ended_) return shutdown_status();
+  name_members(*group);
   groups_.push_back(std::move(holding));
   return group;
 }

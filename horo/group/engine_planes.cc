@@ -68,7 +68,8 @@ std::vector<std::string> Engine::common_settings() const {
           text("HORO_STREAMS=", config.get(kStreams)),
           text("HORO_CPU_OPERATIONS=", options_.fabric ? options_.fabric->transport_name() : "horo"),
           text("HORO_HIERARCHICAL_ALLREDUCE=", config.get(kHierarchicalAllreduce)),
-          text("HORO_HIERARCHICAL_ALLGATHER=", config.get(kHierarchicalAllgather))};
+          text("HORO_HIERARCHICAL_ALLGATHER=", config.get(kHierarchicalAllgather)),
+          text("HORO_DEVICE_PATH=", config.get(kDevicePath))};
 }
 
 Result<collective::Forced> Engine::forced() const {
@@ -255,7 +256,7 @@ Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(c
         }
         wires[member].emplace_back(std::move(attached->socket), std::move(attached->keys));
       } else {
-        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
+        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, ranks, rank, stream, deadline));
         wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       }
     }

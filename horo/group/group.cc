@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "horo/base/check.h"
 #include "horo/base/text.h"
 
 namespace horo::group {
@@ -14,11 +15,23 @@ namespace {
 constexpr auto kReasonLimit = std::chrono::milliseconds(500);
 constexpr auto kKnownLossLimit = std::chrono::milliseconds(100);
 
+std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceOperations::GiveUp give_up) {
+  if (options.devices == nullptr) return nullptr;
+  return std::make_unique<DeviceOperations>(*options.devices, options.device_path, options.shape, options.member,
+                                            std::move(give_up));
+}
+
 }  // namespace
 
 Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr<transport::Watcher> watcher,
              GroupHost& host, Log& log)
-    : options_(std::move(options)), watcher_(std::move(watcher)), plane_(std::move(plane)), host_(host), log_(log) {}
+    : options_(std::move(options)),
+      watcher_(std::move(watcher)),
+      plane_(std::move(plane)),
+      host_(host),
+      log_(log),
+      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })),
+      names_(options_.ranks) {}
 
 Group::~Group() {
   stop(Status(Code::kStopped, "the group has ended"));
@@ -109,6 +122,17 @@ void Group::stop(const Status& why, Leaving leaving) {
   if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.
 }
 
+std::vector<int> Group::names() const {
+  std::lock_guard lock(mutex_);
+  return names_;
+}
+
+void Group::call_members(std::vector<int> names) {
+  HORO_CHECK(names.size() == options_.ranks.size(), "every member has a name");
+  std::lock_guard lock(mutex_);
+  names_ = std::move(names);
+}
+
 std::vector<int> Group::gone() const {
   std::vector<int> ranks;
   for (int member : plane_->gone()) {
@@ -124,6 +148,9 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
             "spawn, or do not use horo in them)"};
   }
   HORO_TRY(collective::validate(operation, options_.shape, options_.member));
+  if (operation.where.on_device() && on_devices_ == nullptr) {
+    return {Code::kUnavailable, "this group has operations on the host's memory only"};
+  }
   const bool needs_out = operation.result_count(options_.member) > 0;
   if (needs_out && out == nullptr) {
     return {Code::kInvalidArgument, text(transport::name(operation.kind), ": the output pointer is null")};
@@ -138,8 +165,19 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
   return {};
 }
 
+// An operation on a device is made of several on the host, each with a number of its own.
 Status Group::execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                       bool may_spin) {
+  if (!operation.where.on_device()) return execute_on_host(operation, in, out, deadline, may_spin);
+  const auto on_host = [&](const collective::Operation& small, const std::byte* from, std::byte* to) {
+    // Members come to these within moments of each other: the waiting that is allowed to be awake is short.
+    return execute_on_host(small, from, to, deadline, true);
+  };
+  return on_devices_->run(operation, in, out, on_host, may_spin);
+}
+
+Status Group::execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                              Deadline deadline, bool may_spin) {
   const uint64_t number = number_.load(std::memory_order_relaxed) + 1;
   number_.store(number, std::memory_order_relaxed);
   const Job job{number, operation, in, out, deadline, may_spin};
@@ -183,7 +221,8 @@ Status Group::settle(const Job& job, const Status& cause) {
   const Deadline limit = Deadline::after(options_.settle_limit);
   std::unique_lock lock(mutex_);
   while (true) {
-    if (must_answer_.load(std::memory_order_seq_cst)) {
+    // Again if another rank was lost meanwhile: nobody would wake this thread for it.
+    while (must_answer_.load(std::memory_order_seq_cst)) {
       lock.unlock();
       answer_revocation();
       lock.lock();
@@ -229,16 +268,19 @@ std::optional<Status> Group::reason(std::string_view what) const {
     std::lock_guard lock(mutex_);
     if (over_) return over_;
   }
+  const std::vector<int> names = this->names();
   std::set<int> lost;
-  for (int member : plane_->gone()) lost.insert(options_.ranks[static_cast<size_t>(member)]);
+  for (int member : plane_->gone()) lost.insert(names[static_cast<size_t>(member)]);
   std::string reasons;
   for (const Loss& loss : host_.losses()) {
-    if (std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank) == options_.ranks.end()) continue;
-    lost.insert(loss.rank);
-    reasons += text(reasons.empty() ? " (" : "; ", "rank ", loss.rank, ": ", rendezvous::name(loss.reason));
+    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank);
+    if (member == options_.ranks.end()) continue;
+    const int name = names[static_cast<size_t>(member - options_.ranks.begin())];
+    lost.insert(name);
+    reasons += text(reasons.empty() ? " (" : "; ", "rank ", name, ": ", rendezvous::name(loss.reason));
   }
   if (!reasons.empty()) reasons += ")";
-  if (lost.erase(options_.ranks[static_cast<size_t>(options_.member)]) > 0) {
+  if (lost.erase(names[static_cast<size_t>(options_.member)]) > 0) {
     return Status(Code::kEvicted, text("the other ranks went on without this one; ", what, " has no result here"));
   }
   if (lost.empty()) return std::nullopt;
@@ -272,7 +314,10 @@ void Group::note_waiting(int member, Time since) {
 void Group::member_left(int rank) {
   {
     std::lock_guard lock(mutex_);
-    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group")).with_lost({rank});
+    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), rank);
+    const int name =
+        member == options_.ranks.end() ? rank : names_[static_cast<size_t>(member - options_.ranks.begin())];
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", name, " has ended the group")).with_lost({name});
   }
   note_over();
 }
@@ -288,12 +333,16 @@ void Group::answer_revocation() {
   host_.report(epoch, {options_.id, completed, std::max(completed, plane_->held())});
 }
 
-void Group::revoke(const rendezvous::output::Revoke& revoke) {
+std::vector<int> Group::gone_of(const rendezvous::LostSet& lost) const {
   std::vector<int> gone;
   for (size_t member = 0; member < options_.ranks.size(); ++member) {
-    if (revoke.lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
+    if (lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
   }
-  plane_->revoke(gone);
+  return gone;
+}
+
+void Group::revoke(const rendezvous::output::Revoke& revoke) {
+  plane_->revoke(gone_of(revoke.lost));
   {
     std::lock_guard lock(mutex_);
     revoked_epoch_ = revoke.epoch;
@@ -305,13 +354,18 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
 }
 
 void Group::decide(const rendezvous::output::Decide& decision) {
+  bool revoked = false;
   {
     std::lock_guard lock(mutex_);
+    revoked = revoked_epoch_ > 0;
     decision_ = decision;
     settle_when_complete();
     changed_.notify_all();
   }
-  note_over();  // Known already, unless the loss came before the group did.
+  if (revoked) return note_over();
+  // The loss came before the group did. Members that wait for one that has found out must be woken.
+  plane_->revoke(gone_of(decision.lost));
+  note_over();
 }
 
 void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {

@@ -15,6 +15,7 @@
 #include "horo/base/log.h"
 #include "horo/base/thread.h"
 #include "horo/collective/operation.h"
+#include "horo/group/device_operations.h"
 #include "horo/group/plane.h"
 #include "horo/group/request.h"
 #include "horo/rendezvous/membership.h"
@@ -52,7 +53,9 @@ struct GroupOptions {
   struct Ways {
     std::vector<collective::Way> allreduce, allgather;
   } ways = {};
-  int core = -1;  ///< Where its thread stays; -1: anywhere.
+  int core = -1;                                      ///< Where its thread stays; -1: anywhere.
+  std::shared_ptr<device::Source> devices = nullptr;  ///< Null: operations on the host's memory only.
+  DevicePath device_path = DevicePath::kAuto;
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
@@ -75,9 +78,14 @@ class Group {
   int member() const { return options_.member; }
   int size() const { return static_cast<int>(options_.ranks.size()); }
   const std::vector<int>& ranks() const { return options_.ranks; }
+  /// What the members are called in messages and in lists of lost ranks: their ranks, unless call_members() said else.
+  std::vector<int> names() const;
+  void call_members(std::vector<int> names);
   const collective::Shape& shape() const { return options_.shape; }
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
+  /// "direct", "staged", "local": how the last operation on a device went. Of the thread that ran it.
+  std::string_view device_path_name() const { return on_devices_ ? on_devices_->path_name() : "none"; }
   const GroupOptions::Ways& ways() const { return options_.ways; }
 
   /// How many operations have begun here.
@@ -126,6 +134,8 @@ class Group {
   /// Under the token.
   Status execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                  bool may_spin);
+  Status execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
+                         bool may_spin);
   Status end(const Job& job, Status status);
   Status settle(const Job& job, const Status& cause);
   Status failure(const Job& job, const Status& cause) const;
@@ -133,6 +143,8 @@ class Group {
   std::optional<Status> reason(std::string_view what) const;
   void note_over();
   void await_reason();
+  /// Members, by their places.
+  std::vector<int> gone_of(const rendezvous::LostSet& lost) const;
   void answer_revocation();
   void settle_when_complete();
   Status ensure_worker();
@@ -143,6 +155,7 @@ class Group {
   const std::unique_ptr<Plane> plane_;
   GroupHost& host_;
   Log& log_;
+  const std::unique_ptr<DeviceOperations> on_devices_;  ///< Null where there are none.
 
   /// The execution token: true while somebody executes an operation.
   std::atomic<bool> token_{false};
@@ -155,6 +168,7 @@ class Group {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<RequestHandle> queue_;
+  std::vector<int> names_;      ///< By member.
   std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
   std::optional<Status> left_;  ///< Why no new operation can, once nothing else is known.
   bool stopped_ = false;        ///< stop() was called.

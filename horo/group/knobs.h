@@ -2,6 +2,7 @@
 #pragma once
 
 #include "horo/base/knob.h"
+#include "horo/device/knobs.h"
 
 namespace horo::group {
 
@@ -90,6 +91,14 @@ inline constexpr TextKnob kThreadAffinity{
              "threads of the program are left alone.",
      .test = "GroupKnobs.ThreadAffinityKeepsTheThreadsOfEachRankOnItsCore"}};
 
+inline constexpr ChoiceKnob kDevicePath{
+    {.name = "HORO_DEVICE_PATH",
+     .fallback = "auto",
+     .help = "How ranks of one host operate on the memory of devices: straight out of each other's, or through the "
+             "memory of the host.",
+     .choices = "auto|direct|staged",
+     .test = "DeviceGroup.TheWayCanBeForcedByName"}};
+
 inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kTimeout,
                                          &kFreezeTimeout,
@@ -104,6 +113,9 @@ inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kInterface,
                                          &kLogLevel,
                                          &kLogHideTime,
-                                         &kThreadAffinity};
+                                         &kThreadAffinity,
+                                         &kDevicePath,
+                                         &device::kDevicePlugin,
+                                         &device::kKernelCache};
 
 }  // namespace horo::group

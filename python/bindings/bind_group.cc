@@ -190,9 +190,12 @@ UnderWay hand(OrderedGroup& self, nb::object memory, const Hand& call) {
 
 UnderWay submit(OrderedGroup& self, int kind, uintptr_t input, uintptr_t output, nb::object memory, int dtype, int op,
                 uint64_t count, int root, int target, std::vector<uint64_t> counts,
-                std::vector<uint64_t> receive_counts, double prescale, double postscale, double timeout) {
+                std::vector<uint64_t> receive_counts, double prescale, double postscale, double timeout, int device,
+                uintptr_t stream) {
   Call call{.counts = std::move(counts), .receive_counts = std::move(receive_counts)};
   fill(call, self, kind, dtype, op, root, target, count, prescale, postscale, timeout);
+  call.operation.device = device;
+  call.operation.stream = reinterpret_cast<void*>(stream);
   return hand(self, std::move(memory), [&](void* context, horo_request** request) {
     return horo_group_submit(self.group.get(), &call.operation, reinterpret_cast<const void*>(input),
                              reinterpret_cast<void*>(output), &Notice::callback, context, request);
@@ -266,7 +269,8 @@ void bind_group(nb::module_& module, nb::class_<Job>& job) {
            nb::kw_only(), nb::arg("dtype") = static_cast<int>(HORO_BYTE), nb::arg("op") = static_cast<int>(HORO_SUM),
            nb::arg("count") = 0, nb::arg("root") = 0, nb::arg("target") = 0,
            nb::arg("counts") = std::vector<uint64_t>(), nb::arg("receive_counts") = std::vector<uint64_t>(),
-           nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("timeout") = 0.0,
+           nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("timeout") = 0.0, nb::arg("device") = -1,
+           nb::arg("stream") = 0,
            "Queues an operation on addresses, as horo.h describes it. `memory` is kept until it is done. One that runs "
            "into its timeout ends the group.")
       .def("run", &run, nb::arg("kind"), nb::arg("input"), nb::arg("output"), nb::kw_only(),

@@ -33,6 +33,12 @@ void bind_handle(nb::module_& module) {
           nb::arg("index"))
       .def("memory", &memory_of, nb::arg("index"), nb::arg("bytes"))
       .def(
+          "address",
+          [](const Pending& self, size_t index) {
+            return reinterpret_cast<uintptr_t>(self.handle().result(index).memory);
+          },
+          nb::arg("index"), "Of a result on a device; good as long as this handle.")
+      .def(
           "received_splits",
           [](const Pending& self, size_t index) {
             const horo_result result = self.handle().result(index);

@@ -97,6 +97,9 @@ void bind_runtime(nb::module_& module) {
   job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none(),
           nb::arg("communicator") = nb::none(), nb::arg("ranks") = std::vector<int>())
       .def("shutdown", &shutdown)
+      .def(
+          "publish", [](Job& self) { horo_runtime_publish(self.runtime.get()); },
+          "From now on it is the one that graph operations of frameworks use, until its shutdown.")
       .def("rank", of<&Runtime::rank>)
       .def("size", of<&Runtime::size>)
       .def("local_rank", of<&Runtime::local_rank>)
@@ -106,6 +109,9 @@ void bind_runtime(nb::module_& module) {
       .def("is_homogeneous", of<&Runtime::is_homogeneous>)
       .def("mpi_enabled", [](const Job& self) { return horo_runtime_mpi_enabled(self.runtime.get()) == 1; })
       .def("mpi_threads", [](const Job& self) { return horo_runtime_mpi_threads(self.runtime.get()) == 1; })
+      .def("epoch", of<&Runtime::epoch>)
+      .def(
+          "reform", [](Job& self, double timeout) { self.runtime.reform(timeout); }, nb::arg("timeout"), Unlocked())
       .def(
           "start_timeline",
           [](Job& self, const std::string& path, bool cycles) { self.runtime.start_timeline(path, cycles); },

@@ -90,7 +90,8 @@ Handle hand_in(Job& job, const std::vector<horo_tensor>& tensors, int set, doubl
 }
 
 Pending submit(Job& job, int set, int kind, int op, int root, double prescale, double postscale,
-               const std::vector<uint64_t>& splits, const nb::list& given, nb::object memory, double wait) {
+               const std::vector<uint64_t>& splits, const nb::list& given, nb::object memory, double wait, int device,
+               uintptr_t stream) {
   job.orphans->sweep();
   horo_tensor common = HORO_TENSOR_INIT;
   common.kind = static_cast<horo_kind>(kind);
@@ -100,6 +101,8 @@ Pending submit(Job& job, int set, int kind, int op, int root, double prescale, d
   common.postscale = postscale;
   common.splits = splits.empty() ? nullptr : splits.data();
   common.split_count = splits.size();
+  common.device = device;
+  common.stream = reinterpret_cast<void*>(stream);
   const Tensors tensors(given, common);
   Handle handle = hand_in(job, tensors.all(), set, wait);
   if (wait >= 0 && handle.done()) memory.reset();
@@ -156,8 +159,19 @@ void bind_submit(nb::module_& module, nb::class_<Job>& job) {
   job.def(
       "submit", &submit, nb::arg("process_set"), nb::arg("kind"), nb::arg("op"), nb::arg("root"), nb::arg("prescale"),
       nb::arg("postscale"), nb::arg("splits"), nb::arg("tensors"), nb::arg("memory"), nb::arg("wait"),
+      nb::arg("device") = -1, nb::arg("stream") = 0,
       "Hands in tensors (name, dtype, shape, strides or None, address of the input, of the output or 0). `memory` is "
-      "kept until they are done. With `wait` >= 0 this thread does the work and waits for so many seconds.");
+      "kept until they are done. With `wait` >= 0 this thread does the work and waits for so many seconds. `device`: "
+      "of "
+      "all of them, -1 for the host; it begins after what is in `stream` now.");
+  module.def(
+      "devices",
+      [] {
+        int usable = 0;
+        const std::string words = horo_devices_describe(nullptr, &usable);
+        return nb::make_tuple(words, usable == 1);
+      },
+      "What was found of devices, in words, and whether operations on them can run.");
   module.attr("KINDS") = kinds();
   module.attr("DTYPES") = dtypes();
   module.attr("REDUCTIONS") = reductions();

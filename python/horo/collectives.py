@@ -41,6 +41,8 @@ class Given(NamedTuple):
     strides: Sequence[int] | None = None  # None: row by row.
     result: Any = None  # What synchronize() gives; None: what lies in the library's memory.
     finish: Callable[[], None] | None = None  # Called by synchronize() after a success.
+    device: int = -1  # Where the memory is; -1: the host.
+    stream: int = 0  # The operation begins after what is in it now.
 
 
 class Adapter(Protocol):
@@ -68,6 +70,13 @@ def reduction(average: bool | None, op: int | None) -> int:
     if op not in _REDUCTIONS:
         raise ValueError(f"there is no reduction {op!r}; use Average, Sum, Adasum, Min, Max or Product")
     return _REDUCTIONS[op]
+
+
+def check_one_device(family: str, given: Sequence[Given]) -> None:
+    devices = {one.device for one in given}
+    if len(devices) > 1:
+        names = " and ".join("the host" if one < 0 else f"device {one}" for one in sorted(devices))
+        raise ValueError(f"{family} of tensors on {names}; the tensors of a group are in one place")
 
 
 class Collectives:
@@ -110,8 +119,21 @@ class Collectives:
             read = self._reader(given, grouped)
         wait = SLICE_SECONDS if self._wait else -1.0
         try:
+            if grouped:
+                check_one_device(family, given)
             native = world.runtime.submit(
-                number, KINDS[kind], op, root, prescale, postscale, splits, tensors, given, wait
+                number,
+                KINDS[kind],
+                op,
+                root,
+                prescale,
+                postscale,
+                splits,
+                tensors,
+                given,
+                wait,
+                given[0].device,
+                given[0].stream,
             )
         except ValueError:
             world.take_back(base, family, number)

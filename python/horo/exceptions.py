@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+# What plugins write into the errors of a framework: "horo: peer-lost[2,3]: words".
+_WORDS = re.compile(r"horo: ([a-z-]+)(?:\[([\d,]+)\])?: (.*)", re.DOTALL)
+
 
 class HorovodInternalError(RuntimeError):
     """An operation failed: the ranks disagree about it, a rank was lost, or horo was shut down.
@@ -64,3 +69,12 @@ def exception_of(code: str, message: str, lost_ranks: list[int]) -> Exception:
     if code == "invalid-argument":
         return ValueError(message)
     return HorovodInternalError(message, code, tuple(lost_ranks))
+
+
+def exception_in(words: str) -> Exception | None:
+    """What a failure becomes whose words stand in the error of a framework; None where there are none of horo's."""
+    found = _WORDS.search(words)
+    if found is None:
+        return None
+    code, lost, message = found.groups()
+    return exception_of(code, message, [int(rank) for rank in lost.split(",")] if lost else [])

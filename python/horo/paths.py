@@ -14,6 +14,14 @@ def library_path() -> Path:
     return next(_PACKAGE.glob("libhoro.so*"))
 
 
+def plugin_path(name: str) -> Path:
+    """What a framework loads: "tensorflow" or "jax"."""
+    found = _PACKAGE / f"libhoro_{name}.so"
+    if not found.exists():
+        raise FileNotFoundError(f"{found} is missing: this build of horo has no plugin for {name}")
+    return found
+
+
 def program_path() -> Path:
     """The program `horo` of this package: beside this interpreter's scripts, else the first in the PATH."""
     found = shutil.which("horo", path=sysconfig.get_path("scripts")) or shutil.which("horo")

@@ -8,7 +8,7 @@ HORO_SHADOW_HOROVOD=1 puts it in front.
 import sys
 from os import environ
 
-_ABSENT = {"tensorflow", "keras", "_keras", "mxnet", "data"}
+_ABSENT = {"_keras", "mxnet", "data"}
 
 
 def _folder() -> str:
@@ -47,7 +47,7 @@ class AbsentNames:
             why = f"the folder {place} hides the names of horovod that horo has; HORO_SHADOW_HOROVOD=1 goes before it"
             raise ModuleNotFoundError(f"No module named '{name}': {why}", name=name)
         if name.split(".")[1] in _ABSENT and path is not None and list(path) == [_folder()]:
-            why = "this horovod is horo's, which has horovod.torch, .ray and .spark, and not yet the other frameworks"
+            why = "this horovod is horo's, which has horovod.torch, .tensorflow, .keras, .ray and .spark, and not this"
             raise ModuleNotFoundError(f"No module named '{name}': {why}", name=name)
 
 

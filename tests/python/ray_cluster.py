@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 CPUS = 2  # Of each node.
@@ -23,6 +24,7 @@ def ray_cluster() -> Iterator[str]:
     token.write_text(secrets.token_hex(32))
     settings = {
         "RAY_TMPDIR": str(folder),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Addresses stay those of loopback.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -39,11 +41,18 @@ def ray_cluster() -> Iterator[str]:
 
 
 def _running() -> Iterator[str]:
-    import ray
     from ray._raylet import Config
     from ray.cluster_utils import Cluster
 
-    Config.initialize("")  # Ray has read its settings when it was imported.
+    # Ray has read its settings when it was imported.
+    Config.initialize("")
+    with mock.patch("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False):
+        yield from _nodes(Cluster())
+
+
+def _nodes(cluster: Any) -> Iterator[str]:
+    import ray
+
     node = {
         "num_cpus": CPUS,
         "num_gpus": CPUS,  # Nobody looks whether they are there.
@@ -51,7 +60,6 @@ def _running() -> Iterator[str]:
         "object_store_memory": 80 << 20,
         "include_dashboard": False,
     }
-    cluster = Cluster()
     try:
         for _ in range(2):
             cluster.add_node(**node)

@@ -24,51 +24,53 @@ def java_home() -> str | None:
     return next((str(path) for path in sorted(Path("/usr/lib/jvm").glob("java-17-*"))), None)
 
 
-def settings() -> dict[str, str]:
-    """For the environment of whoever starts a Spark."""
-    home = java_home()
-    return {"SPARK_LOCAL_IP": "127.0.0.1", **({"JAVA_HOME": home} if home else {})}
+@contextlib.contextmanager
+def spark_settings() -> Iterator[dict[str, str]]:
+    """An environment in which whoever starts a Spark starts one like this. What a command line must not show is in a
+    file."""
+    with tempfile.TemporaryDirectory(prefix="horo-spark-", ignore_cleanup_errors=True) as folder:
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.local.dir": f"{folder}/local",
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": secrets.token_hex(32),
+        }
+        file = Path(folder) / "spark-defaults.conf"
+        file.touch(0o600)
+        file.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))}
+        home = java_home()
+        yield {
+            **inherited,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_CONF_DIR": folder,
+            **({"JAVA_HOME": home} if home else {}),
+        }
 
 
 @contextlib.contextmanager
 def spark_session() -> Iterator[Any]:
-    folder = Path(tempfile.mkdtemp(prefix="horo-spark-"))
-    secret = folder / "secret"
-    secret.touch(0o600)
-    secret.write_text(secrets.token_hex(32))
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))}
-    with mock.patch.dict(os.environ, {**inherited, **settings()}, clear=True):
-        try:
-            yield from _running(folder, secret)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _running(folder: Path, secret: Path) -> Iterator[Any]:
-    from pyspark import SparkConf, SparkContext
+    import pyspark
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    wanted = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.authenticate": "true",
-        "spark.authenticate.secret.file": str(secret),
-    }
-    conf = SparkConf().setMaster(MASTER).setAppName("horo's tests").setAll(list(wanted.items()))
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
-    try:
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-    finally:
-        gateway = SparkContext._gateway
-        session.stop()
-        if gateway is not None:
-            # The JVM goes with the end of its input.
-            gateway.shutdown()
-            gateway.proc.stdin.close()
-            gateway.proc.wait(60)
-            SparkContext._gateway = SparkContext._jvm = None
+    with spark_settings() as environment, mock.patch.dict(os.environ, environment, clear=True):
+        session = SparkSession.builder.master(MASTER).appName("horo's tests").getOrCreate()
+        try:
+            session.sparkContext.setLogLevel("OFF")
+            yield session
+        finally:
+            gateway, application = SparkContext._gateway, session.sparkContext.applicationId
+            session.stop()
+            # Executors of a local cluster have their folders in Spark's own, whatever its settings say.
+            shutil.rmtree(Path(pyspark.__file__).parent / "work" / application, ignore_errors=True)
+            if gateway is not None:
+                # The JVM goes with the end of its input.
+                gateway.shutdown()
+                gateway.proc.stdin.close()
+                gateway.proc.wait(60)
+                SparkContext._gateway = SparkContext._jvm = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,27 @@ LIMIT_SECONDS = 120
 OUTCOME = re.compile(r"(\d) ranks: loss ([0-9.]+) -> ([0-9.]+)(?:, accuracy ([0-9.]+))?, all equal")
 
 
-def run(name: str, ranks: int, *words: str) -> str:
+def run(name: str, ranks: int, *words: str, **settings: str) -> str:
     command = [launcher(), "run", "-np", str(ranks), sys.executable, str(FOLDER / name), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def check(out: str, ranks: int, accuracy: float | None) -> None:
+    found = OUTCOME.search(out)
+    assert found is not None, out
+    assert int(found[1]) == ranks
+    assert float(found[3]) < float(found[2]) * 0.9, out
+    assert accuracy is None or float(found[4]) >= accuracy, out
+
+
+def installed(framework: str) -> bool:
+    """Without importing it; the folder beside this file is a namespace package of that name, without an origin."""
+    found = find_spec(framework)
+    return found is not None and found.origin is not None
 
 
 def test_numpy_alone_trains() -> None:
@@ -46,12 +64,50 @@ def test_numpy_alone_trains() -> None:
 def test_an_example_learns(name: str, ranks: int, words: list[str], accuracy: float | None) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
-    out = run(name, ranks, *words)
-    found = OUTCOME.search(out)
-    assert found is not None, out
-    assert int(found[1]) == ranks
-    assert float(found[3]) < float(found[2]) * 0.9, out
-    assert accuracy is None or float(found[4]) >= accuracy, out
+    check(run(name, ranks, *words), ranks, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "words", "accuracy"),
+    [
+        ("tensorflow_digits.py", 2, ["--epochs", "4"], 0.9),
+        ("tensorflow_embeddings.py", 2, ["--epochs", "4"], 0.85),
+        ("tensorflow_accumulation.py", 2, ["--epochs", "4"], 0.9),
+        ("tensorflow_process_sets.py", 2, ["--epochs", "4"], 0.9),
+    ],
+)
+def test_an_example_of_tensorflow_learns(name: str, ranks: int, words: list[str], accuracy: float) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not installed("tensorflow"):
+        pytest.skip("TensorFlow is not installed in this environment")
+    check(run(name, ranks, *words), ranks, accuracy)
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+def test_an_example_of_keras_learns_on_every_back_end(backend: str) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not (installed("keras") and installed(backend)):
+        pytest.skip(f"Keras or {backend} is not installed in this environment")
+    check(run("keras_digits.py", 2, "--epochs", "4", KERAS_BACKEND=backend), 2, 0.85)
+
+
+def test_an_example_of_jax_learns() -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not installed("jax"):
+        pytest.skip("JAX is not installed in this environment")
+    check(run("jax_digits.py", 2), 2, 0.85)
+
+
+def test_a_script_for_horovod_and_keras_learns(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
+    if not installed("tensorflow"):
+        pytest.skip("TensorFlow is not installed in this environment")
+    out = run("keras_horovod_script.py", 2, "--epochs", "4", "--checkpoints", str(tmp_path))
+    losses = [float(loss) for loss in re.findall(r" - loss: ([0-9.]+)", out)]
+    assert len(losses) == 4, out
+    assert losses[-1] < losses[0] / 2, losses
+    assert "finished gradual learning rate warmup to 0.002" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"checkpoint-{epoch}.h5" for epoch in (1, 2, 3, 4)]
 
 
 def test_hooks_send_less_and_learn_as_documented() -> None:
@@ -83,5 +139,5 @@ def test_a_script_for_horovod_learns() -> None:
 
 def test_no_example_is_left_out() -> None:
     tested = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
-    examples = {path.name for path in FOLDER.glob("*.py")} - {"digits.py"}  # What the others share.
+    examples = {path.name for path in FOLDER.glob("*.py")} - {"digits.py", "digits_tf.py"}  # What the others share.
     assert [name for name in sorted(examples) if f'"{name}"' not in tested] == []

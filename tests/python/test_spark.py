@@ -169,14 +169,15 @@ def test_without_pyspark_it_says_what_to_install() -> None:
 def test_the_example_learns() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "spark_run.py"), "--master", "local[2]"],
-        env={**os.environ, **spark_session.settings()},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    with spark_session.spark_settings() as environment:
+        done = subprocess.run(
+            [sys.executable, str(FOLDER / "spark_run.py"), "--master", "local[2]"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"2 ranks: loss ([0-9.]+) -> ([0-9.]+), all equal", done.stdout)
     assert found is not None, done.stdout

@@ -13,8 +13,8 @@ from horo import basics
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether there is a front end for this framework ("torch"), and the framework itself."""
-    found = ext_base_name == "torch" and importlib.util.find_spec(ext_base_name) is not None
+    """Whether there is a front end for this framework ("torch", "tensorflow", "keras"), and the framework itself."""
+    found = ext_base_name in ("torch", "tensorflow", "keras") and importlib.util.find_spec(ext_base_name) is not None
     if verbose:
         print(f"Checking whether extension {ext_base_name} was built with horo: {'yes' if found else 'no'}")
     return found

@@ -95,8 +95,10 @@ class RayExecutor:
             raise ValueError(f"gpus_per_worker is {gpus_per_worker}, but use_gpu is not set")
         if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
             raise ValueError(f"gpus_per_worker is {gpus_per_worker}; with use_gpu it is 1 or more")
-        if min(num_workers or 1, num_hosts or 1, num_workers_per_host) < 1:
-            raise ValueError("numbers of workers and hosts are 1 or more")
+        wanted = {"num_workers": num_workers, "num_hosts": num_hosts, "num_workers_per_host": num_workers_per_host}
+        for name, value in wanted.items():
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it is 1 or more")
         self.settings = settings
         self._wish = Wish(
             hosts=num_hosts or 0,

@@ -24,15 +24,35 @@ def dtype_number(tensor: Any, kind: str) -> int:
         raise ValueError(
             f"{kind} takes dense tensors, not one of layout {tensor.layout}; use sparse_allreduce_async, or to_dense()"
         )
-    if not tensor.is_cpu:
+    if not tensor.is_cpu and not tensor.is_cuda:
         raise ValueError(
-            f"{kind} of a tensor on {tensor.device}: this build of horo has operations on CPU tensors only; "
-            "give it tensor.cpu()"
+            f"{kind} of a tensor on {tensor.device}: horo has operations on CPU and CUDA tensors; give it tensor.cpu()"
         )
     number = _DTYPES.get(tensor.dtype)
     if number is None:
         raise ValueError(f"Tensor type {tensor.dtype} is not supported.")
     return number
+
+
+def place_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """The device, and its stream that this thread works on; -1 for the host."""
+    if not tensor.is_cuda:
+        return -1, 0
+    return tensor.get_device(), torch.cuda.current_stream(tensor.device).cuda_stream
+
+
+class _DeviceMemory:
+    """Memory of the library's on a device, as torch reads it."""
+
+    def __init__(self, native: _horo.Handle, index: int, count: int) -> None:
+        self._native = native
+        self.__cuda_array_interface__ = {
+            "shape": (count,),
+            "typestr": "|u1",
+            "data": (native.address(index), False),
+            "version": 3,
+            "strides": None,
+        }
 
 
 def tensor_reader(*, exchange: bool = True) -> _horo.TensorReader:
@@ -74,10 +94,13 @@ class _TorchAdapter:
             strides = dense_strides(source) if kind in _ELEMENTWISE else None
             if strides is None:
                 source = source.contiguous()
+        device, stream = place_of(source)
         if kind not in _ELEMENTWISE:
-            return Given(source, number, source.shape, source.data_ptr())
+            return Given(source, number, source.shape, source.data_ptr(), device=device, stream=stream)
         result = torch.empty_like(source)
-        return Given(source, number, source.shape, source.data_ptr(), result.data_ptr(), strides, result)
+        return Given(
+            source, number, source.shape, source.data_ptr(), result.data_ptr(), strides, result, None, device, stream
+        )
 
     def take_in_place(self, tensor: torch.Tensor, kind: str) -> Given:
         number = dtype_number(tensor, kind)
@@ -89,13 +112,15 @@ class _TorchAdapter:
         if as_it_lies:
             # The storage: the tensor may be given another one meanwhile (tensor.data = ...).
             address = tensor.data_ptr()
-            return Given(tensor.untyped_storage(), number, tensor.shape, address, address, strides, tensor)
+            storage = tensor.untyped_storage()
+            return Given(storage, number, tensor.shape, address, address, strides, tensor, None, *place_of(tensor))
         if any(stride == 0 and extent > 1 for stride, extent in zip(tensor.stride(), tensor.shape, strict=True)):
             raise ValueError(f"{kind} in place needs memory of its own for each element; clone() the expanded tensor")
         target = tensor.detach()
         copy = target.clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         address = copy.data_ptr()
-        return Given(copy, number, copy.shape, address, address, None, tensor, lambda: target.copy_(copy))
+        place = place_of(copy)
+        return Given(copy, number, copy.shape, address, address, None, tensor, lambda: target.copy_(copy), *place)
 
     def read(self, native: _horo.Handle, index: int, given: Given) -> torch.Tensor:
         shape = native.shape(index)
@@ -104,11 +129,21 @@ class _TorchAdapter:
             count *= extent
         dtype = given.source.dtype
         if count == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device=given.source.device)
+        if given.device >= 0:
+            device = given.source.device
+            bytes_ = torch.as_tensor(_DeviceMemory(native, index, count * dtype.itemsize), device=device)
+            result = bytes_.view(dtype).view(shape).clone()
+            # The library lends the memory to the next operation, whose stream does not wait for this one.
+            torch.cuda.current_stream(device).synchronize()
+            return result
         return torch.from_numpy(native.memory(index, count * dtype.itemsize)).view(dtype).view(shape)
 
     def splits(self, rows: Sequence[int], like: Any) -> torch.Tensor:
-        return torch.tensor(rows, dtype=like.dtype if isinstance(like, torch.Tensor) else torch.int32)
+        kind = (
+            {"dtype": like.dtype, "device": like.device} if isinstance(like, torch.Tensor) else {"dtype": torch.int32}
+        )
+        return torch.tensor(rows, **kind)
 
 
 _adapter = _TorchAdapter()

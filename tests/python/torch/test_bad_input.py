@@ -63,7 +63,7 @@ def wrong_calls(hvd: ModuleType) -> list[tuple[str, Callable[[], object]]]:
         ("dense tensors", lambda: hvd.allreduce(ones.to_sparse())),
         ("sparse tensor", lambda: hvd.sparse_allreduce_async(ones, "s", hvd.Sum)),
         ("Average and Sum only", lambda: hvd.sparse_allreduce_async(ones.to_sparse(), "s", hvd.Max)),
-        ("CPU tensors only", lambda: hvd.broadcast_(torch.empty(2, device="meta"), 0)),
+        ("CPU and CUDA tensors", lambda: hvd.broadcast_(torch.empty(2, device="meta"), 0)),
         (r"Tensor type torch\.\w+ is not supported", lambda: hvd.allreduce(ones.to(torch.float8_e4m3fnuz))),
         ("f8e4m3 has no sum", lambda: hvd.allreduce(ones.to(torch.float8_e4m3fn), op=hvd.Sum)),
         ("only sum and average", lambda: hvd.reducescatter(ones, op=hvd.Max)),

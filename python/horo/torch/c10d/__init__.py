@@ -13,7 +13,7 @@ NAME = "horo"
 def register() -> None:
     """Makes the back end known to torch: at ``import horo.torch``, or by torch itself where it reads entry points."""
     if dist.is_available() and not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def _create(options: Any, backend_options: Any) -> dist.ProcessGroup:

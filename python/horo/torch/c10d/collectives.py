@@ -55,7 +55,8 @@ class Collectives:
                 step()
 
         is_async = getattr(opts, "asyncOp", True)
-        work = Work(requests, results, finish if steps else None, is_async)
+        device = places[0].memory.device if places and places[0].memory.is_cuda else None
+        work = Work(requests, results, finish if steps else None, is_async, device)
         together = getattr(self._coalescing, "works", None)
         if together is not None:
             together.append(work)

@@ -15,9 +15,9 @@ _DTYPES = {getattr(torch, name): number for name, number in _horo.DTYPES.items()
 def check_device(tensor: torch.Tensor, what: str) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{what} takes tensors, not {type(tensor).__name__}")
-    if not tensor.is_cpu:
+    if not tensor.is_cpu and not tensor.is_cuda:
         raise RuntimeError(
-            f"{what} of a tensor on {tensor.device}: the back end horo has operations on CPU tensors only. Use "
+            f"{what} of a tensor on {tensor.device}: the back end horo has operations on CPU and CUDA tensors. Use "
             "tensor.cpu(), or another back end for this device"
         )
     if tensor.layout is not torch.strided:
@@ -44,8 +44,12 @@ class Place:
 
     @property
     def arguments(self) -> dict[str, int]:
-        """The element type, as Group.submit takes it."""
-        return {} if self.dtype is None else {"dtype": self.dtype}
+        """The element type and the device, as Group.submit takes them."""
+        arguments = {} if self.dtype is None else {"dtype": self.dtype}
+        if self.memory.is_cuda:
+            arguments["device"] = self.memory.get_device()
+            arguments["stream"] = torch.cuda.current_stream(self.memory.device).cuda_stream
+        return arguments
 
     @property
     def element(self) -> int:
@@ -72,12 +76,14 @@ def place_of(tensors: Sequence[torch.Tensor], what: str, *, read: bool, write: b
         check_device(tensor, what)
         if tensor.dtype != tensors[0].dtype:
             raise RuntimeError(f"{what} takes tensors of one dtype, not {tensors[0].dtype} and {tensor.dtype}")
+        if tensor.device != tensors[0].device:
+            raise RuntimeError(f"{what} takes tensors of one device, not {tensors[0].device} and {tensor.device}")
     counts = [tensor.numel() for tensor in tensors]
     dtype = _DTYPES.get(tensors[0].dtype)
     if _in_order(tensors):
         first = tensors[0].detach()
         return Place(first, first.data_ptr(), counts, dtype)
-    flat = torch.empty(sum(counts), dtype=tensors[0].dtype)
+    flat = torch.empty(sum(counts), dtype=tensors[0].dtype, device=tensors[0].device)
     if read:
         for tensor, part in zip(tensors, flat.split(counts), strict=True):
             part.view(tensor.shape).copy_(tensor.detach())

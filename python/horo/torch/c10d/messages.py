@@ -35,7 +35,10 @@ class Messages:
         return self._receive(tensors, ANYBODY, tag % _TAGS, self._timeout)
 
     def _send(self, tensors: list[torch.Tensor], to: int, tag: int, timeout: timedelta) -> Work:
-        place = place_of(_one(tensors, "send"), "send", read=True, write=False)
+        given = _one(tensors, "send")
+        if isinstance(given[0], torch.Tensor) and given[0].is_cuda:
+            given = [given[0].detach().cpu()]
+        place = place_of(given, "send", read=True, write=False)
         bytes_sent = place.counts[0] * place.memory.element_size()
         try:
             request = self._members().send(to, tag, place.address, bytes_sent, place.memory, timeout.total_seconds())
@@ -44,7 +47,13 @@ class Messages:
         return self._work([request], list(tensors), [], None)
 
     def _receive(self, tensors: list[torch.Tensor], source: int, tag: int, timeout: timedelta) -> Work:
-        place = place_of(_one(tensors, "recv"), "recv", read=False, write=True)
+        target = _one(tensors, "recv")[0]
+        if isinstance(target, torch.Tensor) and target.is_cuda:
+            host = torch.empty(target.shape, dtype=target.dtype)
+            place = place_of([host], "recv", read=False, write=True)
+            place.back = lambda: target.detach().copy_(host)
+        else:
+            place = place_of([target], "recv", read=False, write=True)
         room = place.counts[0] * place.memory.element_size()
         try:
             request = self._members().receive(source, tag, place.address, room, place.memory, timeout.total_seconds())

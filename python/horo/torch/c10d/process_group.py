@@ -65,7 +65,7 @@ class ProcessGroupHoro(Collectives, Messages, dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
     def setGroupName(self, name: str) -> None:
         self._name = name

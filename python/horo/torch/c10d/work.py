@@ -100,6 +100,7 @@ class Work(dist._Work):
         results: list[Any],
         finish: Callable[[], None] | None = None,
         is_async: bool = True,
+        device: torch.device | None = None,
     ) -> None:
         super().__init__()
         self.requests = list(requests)
@@ -111,6 +112,7 @@ class Work(dist._Work):
         self._future: torch.futures.Future | None = None
         self._told = False  # The future has its result.
         # Nobody need wait for it: what lies elsewhere is brought where it belongs all the same.
+        self._device = device  # Of tensors on one: the future tells their streams.
         self._watched = finish is not None and is_async and bool(self.requests)
         if self._watched:
             _completer.watch(self)
@@ -143,6 +145,8 @@ class Work(dist._Work):
                 return
             if self._finish is not None and self._error is None:
                 self._finish()
+                if self._device is not None:  # Whatever stream uses it next, it is there.
+                    torch.cuda.current_stream(self._device).synchronize()
             self._finish = None
             self._ended = True
 
@@ -166,7 +170,7 @@ class Work(dist._Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            self._future = torch.futures.Future()
+            self._future = torch.futures.Future(devices=[self._device]) if self._device else torch.futures.Future()
             watch = not self._watched and bool(self.requests)
             self._watched = True
         if self.is_completed() or _completer.is_this_thread():

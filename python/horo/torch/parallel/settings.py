@@ -94,8 +94,9 @@ def check_parameters(named: Sequence[tuple[str, torch.Tensor]]) -> None:
     if elsewhere:
         name, one = elsewhere[0]
         raise ValueError(
-            f"parameter '{name}' is on {one.device}: this build of horo reduces gradients on the CPU only; move the "
-            "module with .to('cpu'), or use torch's own DistributedDataParallel with a back end for that device"
+            f"parameter '{name}' is on {one.device}: horo.torch.DistributedDataParallel reduces gradients on the CPU "
+            "only; use torch.nn.parallel.DistributedDataParallel after torch.distributed.init_process_group('horo'), "
+            "or horo.torch.DistributedOptimizer"
         )
 
 

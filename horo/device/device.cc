@@ -1,0 +1,126 @@
+#include "horo/device/device.h"
+
+#include "horo/base/text.h"
+
+namespace horo::device {
+
+Devices::~Devices() {
+  for (const auto& [memory, allocation] : allocations_) plugin_.free(allocation.device, allocation.memory.base);
+}
+
+Status Devices::status(int code) const {
+  if (code == 0) return {};
+  return {static_cast<Code>(code), text(plugin_.name, ": ", plugin_.last_error())};
+}
+
+std::string Devices::describe() const {
+  std::string words(4096, '\0');
+  plugin_.describe(words.data(), words.size());
+  words.resize(words.find('\0'));
+  return words;
+}
+
+Status Devices::usable() const {
+  std::lock_guard lock(mutex_);
+  char words[16] = "";
+  if (!usable_) usable_ = status(plugin_.describe(words, sizeof words));
+  return *usable_;
+}
+
+Result<EventHandle> Devices::record(int device, void* stream) const {
+  void* event = nullptr;
+  HORO_TRY(status(plugin_.record(device, stream, &event)));
+  return std::make_shared<const Event>(plugin_, event);
+}
+
+Result<Exported> Devices::allocate(int device, uint64_t bytes) {
+  Exported made;
+  void* memory = nullptr;
+  HORO_TRY(status(plugin_.allocate(device, bytes, &memory)));
+  if (Status exported = status(plugin_.export_memory(device, memory, made.handle.data())); !exported.ok()) {
+    plugin_.free(device, memory);
+    return exported;
+  }
+  made.base = static_cast<std::byte*>(memory);
+  made.bytes = bytes;
+  std::lock_guard lock(mutex_);
+  made.id = ++ids_;
+  allocations_[made.base] = Allocation{device, made};
+  return made;
+}
+
+void Devices::free(const std::byte* memory) {
+  std::unique_lock lock(mutex_);
+  auto found = allocations_.find(memory);
+  if (found == allocations_.end()) return;
+  const Allocation allocation = found->second;
+  allocations_.erase(found);
+  lock.unlock();
+  plugin_.free(allocation.device, allocation.memory.base);
+}
+
+std::optional<Exported> Devices::find_exported(const std::byte* memory, uint64_t bytes) const {
+  std::lock_guard lock(mutex_);
+  auto after = allocations_.upper_bound(memory);
+  if (after == allocations_.begin()) return std::nullopt;
+  const Exported& found = std::prev(after)->second.memory;
+  const auto offset = static_cast<uint64_t>(memory - found.base);
+  if (offset > found.bytes || bytes > found.bytes - offset) return std::nullopt;
+  return found;
+}
+
+Result<std::byte*> Devices::import(int device, const Handle& handle) const {
+  void* memory = nullptr;
+  HORO_TRY(status(plugin_.import_memory(device, handle.data(), &memory)));
+  return static_cast<std::byte*>(memory);
+}
+
+Result<std::byte*> Devices::allocate_host(int device, uint64_t bytes) const {
+  void* memory = nullptr;
+  HORO_TRY(status(plugin_.allocate_host(device, bytes, &memory)));
+  return static_cast<std::byte*>(memory);
+}
+
+Result<std::unique_ptr<Queue>> Queue::open(const Devices& devices, int device) {
+  void* queue = nullptr;
+  HORO_TRY(devices.status(devices.table().open_queue(device, &queue)));
+  return std::unique_ptr<Queue>(new Queue(devices, device, queue));
+}
+
+Queue::~Queue() { devices_.table().close_queue(queue_); }
+
+Status Queue::wait(const EventHandle& event) {
+  if (event == nullptr) return {};
+  HORO_TRY(devices_.status(devices_.table().queue_wait(queue_, event->get())));
+  awaited_.push_back(event);
+  return {};
+}
+
+Status Queue::copy(std::span<const horo_device_copy> pieces) const {
+  if (pieces.empty()) return {};
+  return devices_.status(devices_.table().queue_copy(queue_, pieces.data(), pieces.size()));
+}
+
+Status Queue::copy(std::byte* to, const std::byte* from, uint64_t bytes) const {
+  if (bytes == 0 || to == from) return {};
+  const horo_device_copy piece{to, from, bytes};
+  return copy(std::span(&piece, 1));
+}
+
+Status Queue::transfer(std::byte* to, const std::byte* from, uint64_t bytes) const {
+  if (bytes == 0) return {};
+  return devices_.status(devices_.table().queue_transfer(queue_, to, from, bytes));
+}
+
+Status Queue::reduce(const horo_device_reduction& reduction) const {
+  if (reduction.count == 0) return {};
+  return devices_.status(devices_.table().queue_reduce(queue_, &reduction));
+}
+
+Status Queue::finish(bool may_spin) {
+  const Status status = devices_.status(devices_.table().queue_finish(queue_, may_spin ? 1 : 0));
+  awaited_.clear();
+  return status;
+}
+
+}  // namespace horo::device

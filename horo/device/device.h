@@ -1,0 +1,125 @@
+// Memory that is not the host's, through the table of a plugin: errors are values, and what is opened is closed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/base/status.h"
+#include "horo/device/plugin.h"
+
+namespace horo::device {
+
+/// A moment in a stream of the application.
+class Event {
+ public:
+  Event(const horo_device_plugin& plugin, void* event) : plugin_(plugin), event_(event) {}
+  ~Event() { plugin_.forget(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void* get() const { return event_; }
+
+ private:
+  const horo_device_plugin& plugin_;
+  void* const event_;
+};
+using EventHandle = std::shared_ptr<const Event>;
+
+/// Where the memory of an operation is. Ranks agree about whether it is a device, not about its number.
+struct Where {
+  int device = -1;  ///< -1: the host.
+  /// Input and output may be used from then on; null: now.
+  EventHandle ready = {};
+  bool on_device() const { return device >= 0; }
+  friend bool operator==(const Where& a, const Where& b) { return a.on_device() == b.on_device(); }
+};
+
+using Handle = std::array<unsigned char, HORO_DEVICE_HANDLE_BYTES>;
+
+/// Memory that other processes can map.
+struct Exported {
+  std::byte* base = nullptr;
+  uint64_t bytes = 0;
+  uint64_t id = 0;  ///< Never used again by this process.
+  Handle handle = {};
+};
+
+/// The devices of one plugin, as one engine uses them. Thread-safe.
+class Devices {
+ public:
+  explicit Devices(const horo_device_plugin& plugin) : plugin_(plugin) {}
+  /// All that was allocated here must not be in use any more.
+  ~Devices();
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
+
+  const horo_device_plugin& table() const { return plugin_; }
+  std::string name() const { return plugin_.name; }
+  /// What was found, and what is missing.
+  std::string describe() const;
+  /// OK when operations can run. Asked once.
+  Status usable() const;
+
+  Result<EventHandle> record(int device, void* stream) const;
+
+  /// Memory that find_exported() knows. Until free() or the end.
+  Result<Exported> allocate(int device, uint64_t bytes);
+  void free(const std::byte* memory);
+  /// What `bytes` at `memory` lie in, if it was allocated here.
+  std::optional<Exported> find_exported(const std::byte* memory, uint64_t bytes) const;
+
+  Result<std::byte*> import(int device, const Handle& handle) const;
+  void close(int device, std::byte* memory) const { plugin_.close_memory(device, memory); }
+  Result<std::byte*> allocate_host(int device, uint64_t bytes) const;
+  void free_host(int device, std::byte* memory) const { plugin_.free_host(device, memory); }
+
+  /// What a call of the table returned, in words.
+  Status status(int code) const;
+
+ private:
+  struct Allocation {
+    int device = 0;
+    Exported memory;
+  };
+
+  const horo_device_plugin& plugin_;
+  mutable std::mutex mutex_;
+  mutable std::optional<Status> usable_;
+  uint64_t ids_ = 0;
+  std::map<const std::byte*, Allocation> allocations_;
+};
+
+/// Work on a device, in order. Used by one thread at a time.
+class Queue {
+ public:
+  static Result<std::unique_ptr<Queue>> open(const Devices& devices, int device);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  int device() const { return device_; }
+  /// What comes later waits for it, which is kept until finish().
+  Status wait(const EventHandle& event);
+  Status copy(std::span<const horo_device_copy> pieces) const;
+  Status copy(std::byte* to, const std::byte* from, uint64_t bytes) const;
+  /// Between host and device.
+  Status transfer(std::byte* to, const std::byte* from, uint64_t bytes) const;
+  Status reduce(const horo_device_reduction& reduction) const;
+  Status finish(bool may_spin);
+
+ private:
+  Queue(const Devices& devices, int device, void* queue) : devices_(devices), device_(device), queue_(queue) {}
+  const Devices& devices_;
+  const int device_;
+  void* const queue_;
+  std::vector<EventHandle> awaited_;
+};
+
+}  // namespace horo::device

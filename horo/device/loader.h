@@ -1,0 +1,48 @@
+// Finds the plugin for devices.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "horo/base/config.h"
+#include "horo/base/status.h"
+#include "horo/device/device.h"
+
+namespace horo::device {
+
+/// Files that are tried, in this order: what HORO_DEVICE_PLUGIN names and nothing else, or libhoro_cuda.so beside the
+/// library (or program) that this code is in, and where an installed tree has it.
+std::vector<std::string> candidates(const Config& config);
+
+/// The devices of an engine; opened when they are first needed. Thread-safe.
+class Source : public std::enable_shared_from_this<Source> {
+ public:
+  explicit Source(const Config& config) : config_(config) {}
+  ~Source();
+  /// For tests: this table, whatever is installed.
+  Source(const Config& config, const horo_device_plugin& plugin) : config_(config), given_(&plugin) {}
+
+  /// The same answer each time; kNotFound when there is no plugin.
+  Result<Devices*> get();
+  /// Memory of a device that nobody else reads. What comes back is kept for the next: giving it to the driver would
+  /// wait for all of the device's streams.
+  Result<std::shared_ptr<std::byte>> lend(int device, uint64_t bytes);
+
+ private:
+  Status open();
+
+  void take_back(int device, uint64_t bytes, std::byte* memory);
+
+  const Config config_;
+  const horo_device_plugin* const given_ = nullptr;
+  std::mutex mutex_;
+  std::optional<Status> outcome_;
+  std::unique_ptr<Devices> devices_;
+  std::multimap<std::pair<int, uint64_t>, std::byte*> idle_;  ///< By device and size.
+};
+
+}  // namespace horo::device

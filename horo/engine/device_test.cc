@@ -1,0 +1,278 @@
+// Operations on the memory of devices, with a device that is memory of the host: every way that ranks can go, what they
+// agree about, and what happens when one cannot.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "horo/engine/knobs.h"
+#include "horo/engine/runtime.h"
+#include "horo/group/host_device_testing.h"
+#include "horo/group/knobs.h"
+#include "horo/rendezvous/knobs.h"
+#include "horo/rendezvous/memory_store.h"
+
+namespace horo::engine {
+namespace {
+
+using group::testing::HostDevice;
+using Variables = Environment::Variables;
+
+/// Starts a job whose ranks have the device of the host, and runs `body` on every rank.
+void run(int size, const Variables& settings, const std::function<void(Runtime&)>& body) {
+  auto store = std::make_shared<rendezvous::MemoryStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const Environment environment =
+          Environment(Variables{{"HORO_TIMEOUT", "30s"}, {"HORO_STAGING", "8MiB"}}).with(settings);
+      auto config = Config::read({rendezvous::kKnobs, group::kKnobs, kKnobs}, environment);
+      ASSERT_TRUE(config.ok()) << config.status();
+      group::EngineOptions options{.rank = rank, .size = size, .store = store, .config = *config};
+      options.device_plugin = &group::testing::host_device();
+      auto runtime = Runtime::start({.engine = std::move(options)});
+      ASSERT_TRUE(runtime.ok()) << runtime.status();
+      body(**runtime);
+      (*runtime)->shutdown();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+collective::Operation operation_of(collective::Kind kind, uint64_t count) {
+  collective::Operation operation;
+  operation.kind = kind;
+  operation.dtype = DType::kF32;
+  operation.count = count;
+  operation.where.device = 0;
+  return operation;
+}
+
+std::vector<float> values(uint64_t count, int rank) {
+  std::mt19937 random(static_cast<unsigned>(7 + rank));
+  std::vector<float> all(count);
+  for (float& one : all) one = std::uniform_real_distribution<float>(-1, 1)(random);
+  return all;
+}
+
+template <class T>
+const std::byte* bytes(const std::vector<T>& all) {
+  return reinterpret_cast<const std::byte*>(all.data());
+}
+template <class T>
+std::byte* bytes(std::vector<T>& all) {
+  return reinterpret_cast<std::byte*>(all.data());
+}
+
+/// Every kind that a group has, on the device and on the host: equal bits.
+void compare_with_host(Runtime& runtime, uint64_t count) {
+  using collective::Kind;
+  group::Group& world = runtime.engine().world();
+  const auto members = static_cast<uint64_t>(runtime.size());
+  for (Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter, Kind::kBroadcast, Kind::kAllgather,
+                    Kind::kGather, Kind::kScatter, Kind::kAlltoall}) {
+    collective::Operation on_device = operation_of(kind, count);
+    on_device.root = runtime.size() - 1;
+    on_device.prescale = 0.3;
+    on_device.op = kind == Kind::kReduce ? ReduceOp::kMax : ReduceOp::kAverage;
+    on_device.counts.assign(members, count);
+    on_device.counts[0] = count / 2;
+    if (kind == Kind::kAlltoall) on_device.counts.assign(members, count);
+    on_device.receive_counts = on_device.counts;
+    collective::Operation on_host = on_device;
+    on_host.where = {};
+    const std::vector<float> given = values(count * members, runtime.rank());
+    std::vector<float> expected(count * members), got(count * members);
+    ASSERT_TRUE(world.run(on_host, bytes(given), bytes(expected)).ok());
+    const Status status = world.run(on_device, bytes(given), bytes(got));
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(got, expected) << transport::name(kind) << " of " << count << " on rank " << runtime.rank();
+  }
+}
+
+TEST(DeviceGroup, EveryOperationGivesTheBitsThatItGivesOnTheHost) {
+  for (int ranks : {1, 2, 3}) {
+    for (const char* path : {"auto", "direct", "staged"}) {
+      run(ranks, {{"HORO_DEVICE_PATH", path}}, [](Runtime& runtime) {
+        for (uint64_t count : {1, 1000, 70001}) compare_with_host(runtime, count);
+      });
+    }
+    run(ranks, {{"HORO_STAGING", "64MiB"}}, [](Runtime& runtime) {
+      // So large that each member reduces a slice.
+      collective::Operation operation = operation_of(collective::Kind::kAllreduce, (9 << 20) + 5);
+      std::vector<float> given = values(operation.count, runtime.rank()), expected(given.size());
+      group::Group& world = runtime.engine().world();
+      collective::Operation on_host = operation;
+      on_host.where = {};
+      ASSERT_TRUE(world.run(on_host, bytes(given), bytes(expected)).ok());
+      std::vector<float> got(given.size());
+      ASSERT_TRUE(world.run(operation, bytes(given), bytes(got)).ok());
+      EXPECT_EQ(got, expected);
+      ASSERT_TRUE(world.run(operation, bytes(given), bytes(given)).ok());
+      EXPECT_EQ(given, expected);
+    });
+  }
+  EXPECT_EQ(HostDevice::get().allocations, 0);
+  EXPECT_EQ(HostDevice::get().mappings, 0);
+}
+
+TEST(DeviceGroup, TheWayCanBeForcedByName) {
+  for (const std::string path : {"direct", "staged"}) {
+    run(2, {{"HORO_DEVICE_PATH", path}}, [&](Runtime& runtime) {
+      group::Group& world = runtime.engine().world();
+      std::vector<float> data = values(1 << 17, runtime.rank());
+      ASSERT_TRUE(world.run(operation_of(collective::Kind::kAllreduce, data.size()), bytes(data), bytes(data)).ok());
+      EXPECT_EQ(world.device_path_name(), path);
+    });
+  }
+}
+
+TEST(DeviceGroup, MembersThatCannotMapEachOthersMemoryGoThroughTheHost) {
+  HostDevice::get().refuses_import = true;
+  run(2, {}, [](Runtime& runtime) {
+    compare_with_host(runtime, 70001);
+    EXPECT_EQ(runtime.engine().world().device_path_name(), "staged");
+  });
+  run(2, {{"HORO_DEVICE_PATH", "direct"}}, [](Runtime& runtime) {
+    std::vector<float> data = values(1000, runtime.rank());
+    const Status status =
+        runtime.engine().world().run(operation_of(collective::Kind::kAllreduce, data.size()), bytes(data), bytes(data));
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    EXPECT_EQ(data, values(1000, runtime.rank()));
+  });
+  HostDevice::get().refuses_import = false;
+}
+
+TEST(DeviceGroup, MemoryThatWasExportedIsReducedWhereItLies) {
+  run(2, {}, [](Runtime& runtime) {
+    group::Group& world = runtime.engine().world();
+    auto devices = runtime.engine().devices().get();
+    ASSERT_TRUE(devices.ok());
+    const uint64_t count = 1 << 18;
+    auto memory = (*devices)->allocate(0, count * sizeof(float));
+    ASSERT_TRUE(memory.ok());
+    const std::vector<float> given = values(count, runtime.rank());
+    std::vector<float> expected(count);
+    collective::Operation operation = operation_of(collective::Kind::kAllreduce, count);
+    operation.where = {};
+    ASSERT_TRUE(world.run(operation, bytes(given), bytes(expected)).ok());
+    operation.where.device = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+      std::memcpy(memory->base, given.data(), count * sizeof(float));
+      ASSERT_TRUE(world.run(operation, memory->base, memory->base).ok());
+      EXPECT_EQ(std::memcmp(memory->base, expected.data(), count * sizeof(float)), 0);
+    }
+  });
+}
+
+TEST(DeviceGroup, AMemberThatGivesUpEndsTheGroupForAll) {
+  run(2, {{"HORO_DEVICE_PATH", "direct"}}, [](Runtime& runtime) {
+    group::Group& world = runtime.engine().world();
+    std::vector<float> data = values(1 << 18, runtime.rank());
+    const auto operation = operation_of(collective::Kind::kAllreduce, data.size());
+    ASSERT_TRUE(world.run(operation, bytes(data), bytes(data)).ok());
+    if (runtime.rank() == 0) {
+      world.give_up(Status(Code::kUnavailable, "the device fell off the bus"));
+    } else {
+      const Status status = world.run(operation, bytes(data), bytes(data));
+      EXPECT_FALSE(status.ok());
+      EXPECT_NE(status.message().find("fell off the bus"), std::string::npos) << status;
+    }
+  });
+}
+
+Call call_of(std::string name, Kind kind, std::vector<float>& data) {
+  Call call;
+  call.tensor.name = std::move(name);
+  call.tensor.kind = kind;
+  call.tensor.dtype = DType::kF32;
+  call.tensor.shape = {static_cast<int64_t>(data.size())};
+  call.tensor.place = Place::kDevice;
+  call.input = bytes(data);
+  call.output = bytes(data);
+  call.where.device = 0;
+  return call;
+}
+
+TEST(DeviceRuntime, TensorsOfADeviceArePutTogetherThere) {
+  run(2, {}, [](Runtime& runtime) {
+    std::vector<std::vector<float>> tensors;
+    for (int i = 0; i < 100; ++i) tensors.emplace_back(1 + 37 * i, static_cast<float>(i + runtime.rank()));
+    for (int turn = 0; turn < 2; ++turn) {
+      std::vector<Call> calls;
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        calls.push_back(call_of("t" + std::to_string(i), Kind::kAllreduce, tensors[i]));
+      }
+      auto handle = runtime.submit_to_wait(0, std::move(calls));
+      ASSERT_TRUE(handle.ok()) << handle.status();
+      ASSERT_TRUE(runtime.wait(0, *handle).ok());
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const std::vector<float> expected(tensors[i].size(), 2 * (2.0F * static_cast<float>(i) + 1));
+      EXPECT_EQ(tensors[i], expected) << i;
+    }
+  });
+}
+
+TEST(DeviceRuntime, TensorsOfTheHostAndOfADeviceDoNotMeet) {
+  run(2, {}, [](Runtime& runtime) {
+    std::vector<float> data(100, 1.0F);
+    Call call = call_of("mixed", Kind::kAllreduce, data);
+    if (runtime.rank() == 1) {
+      call.where = {};
+      call.tensor.place = Place::kHost;
+    }
+    auto handle = runtime.submit_to_wait(0, {call});
+    ASSERT_TRUE(handle.ok());
+    const Status status = runtime.wait(0, *handle);
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.message().find("host memory"), std::string::npos) << status;
+    EXPECT_NE(status.message().find("device memory"), std::string::npos) << status;
+  });
+}
+
+TEST(DeviceRuntime, ARankUsesOneDeviceInASet) {
+  run(1, {}, [](Runtime& runtime) {
+    std::vector<float> data(100, 1.0F);
+    auto first = runtime.submit_to_wait(0, {call_of("a", Kind::kAllreduce, data)});
+    ASSERT_TRUE(first.ok());
+    ASSERT_TRUE(runtime.wait(0, *first).ok());
+    Call other = call_of("b", Kind::kAllreduce, data);
+    other.where.device = 1;
+    EXPECT_EQ(runtime.submit_to_wait(0, {other}).status().code(), Code::kInvalidArgument);
+  });
+}
+
+TEST(DeviceRuntime, AdasumAndJoinedRanksGoThroughTheHost) {
+  run(2, {}, [](Runtime& runtime) {
+    std::vector<float> data = values(500, runtime.rank()), expected = data;
+    Call on_host = call_of("a", Kind::kAllreduce, expected);
+    on_host.tensor.reduction = Reduction::kAdasum;
+    Call on_device = call_of("b", Kind::kAllreduce, data);
+    on_device.tensor.reduction = Reduction::kAdasum;
+    on_host.where = {};
+    on_host.tensor.place = Place::kHost;
+    auto first = runtime.submit_to_wait(0, {on_host});
+    ASSERT_TRUE(first.ok());
+    ASSERT_TRUE(runtime.wait(0, *first).ok());
+    auto second = runtime.submit_to_wait(0, {on_device});
+    ASSERT_TRUE(second.ok());
+    const Status status = runtime.wait(0, *second);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(data, expected);
+    if (runtime.rank() == 0) {
+      auto alone = runtime.submit_to_wait(0, {call_of("c", Kind::kAllreduce, data)});
+      ASSERT_TRUE(alone.ok());
+      ASSERT_TRUE(runtime.wait(0, *alone).ok());
+      EXPECT_EQ(data, expected);
+    }
+    auto joined = runtime.join();
+    ASSERT_TRUE(joined.ok());
+    ASSERT_TRUE(runtime.wait(0, *joined).ok());
+  });
+}
+
+}  // namespace
+}  // namespace horo::engine

@@ -1,0 +1,283 @@
+// Members read each other's device memory where it lies.
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "horo/base/text.h"
+#include "horo/group/device_lane.h"
+
+namespace horo::group {
+
+using collective::Kind;
+using collective::Operation;
+
+namespace {
+
+/// Slices begin where wide loads can.
+constexpr uint64_t kAlignment = 256;
+/// What all members together have, up to which each reduces all of it.
+constexpr uint64_t kWhole = 64 << 20;
+
+Operation gather_of(uint64_t bytes, int members) {
+  Operation operation;
+  operation.kind = Kind::kAllgather;
+  operation.dtype = DType::kByte;
+  operation.counts.assign(static_cast<size_t>(members), bytes);
+  return operation;
+}
+
+/// Elements of each member: equal ones, but for the last.
+std::vector<uint64_t> slices(uint64_t count, uint64_t element, int members) {
+  const auto n = static_cast<uint64_t>(members);
+  const uint64_t unit = std::max<uint64_t>(kAlignment / element, 1);
+  const uint64_t each = (count + n * unit - 1) / (n * unit) * unit;
+  std::vector<uint64_t> counts;
+  for (uint64_t i = 0; i < n; ++i) {
+    const uint64_t first = std::min(i * each, count);
+    counts.push_back(std::min(each, count - first));
+  }
+  return counts;
+}
+
+/// Where each begins, in bytes, and how long each is.
+struct Layout {
+  Layout(const std::vector<uint64_t>& counts, uint64_t element) {
+    uint64_t at = 0;
+    for (uint64_t count : counts) {
+      offsets.push_back(at);
+      bytes.push_back(count * element);
+      at += bytes.back();
+    }
+    total = at;
+  }
+  std::vector<uint64_t> offsets, bytes;
+  uint64_t total = 0;
+};
+
+bool overlap(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+}  // namespace
+
+Status DeviceOperations::direct(Call& call) {
+  ran_ = "direct";
+  switch (call.operation.kind) {
+    case Kind::kAllreduce:
+      return allreduce(call);
+    case Kind::kReduceScatter:
+      return reducescatter(call);
+    case Kind::kBroadcast:
+      return broadcast(call);
+    default:
+      return allgather(call);
+  }
+}
+
+Status DeviceOperations::fall_back(Call& call) {
+  mapping_works_ = false;
+  if (path_ != DevicePath::kDirect) return staged(call);
+  call.host_failed = true;  // All members say the same.
+  return {Code::kUnavailable,
+          "HORO_DEVICE_PATH=direct, but a member cannot read another's device memory; unset it to go through the host"};
+}
+
+Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Status& ready, Bases& bases) {
+  const auto self = static_cast<size_t>(member_);
+  const auto members = static_cast<size_t>(size());
+  device::Exported exported;
+  Record record;
+  record.failed = ready.ok() ? 0 : 1;
+  if (mine != nullptr && ready.ok()) {
+    exported = *call.lane->devices.find_exported(mine, 0);
+    record.id = exported.id;
+    record.offset = static_cast<uint64_t>(mine - exported.base);
+    record.is_new = call.lane->told.contains(exported.id) ? 0 : 1;
+  }
+  std::vector<Record> records(members);
+  HORO_TRY(call.on_host(gather_of(sizeof(Record), size()), &record, records.data()));
+  const auto any = [&](auto what) { return std::any_of(records.begin(), records.end(), what); };
+  if (any([](const Record& one) { return one.failed != 0; })) return false;
+  if (any([](const Record& one) { return one.is_new != 0; })) {
+    HORO_ASSIGN(const bool mapped, exchange_handles(call, exported, records));
+    if (!mapped) return false;
+  }
+  bases.assign(members, nullptr);
+  for (size_t m = 0; m < members; ++m) {
+    if (records[m].id == 0) continue;
+    const std::byte* base = m == self ? exported.base : call.lane->mapped.at({static_cast<int>(m), records[m].id});
+    bases[m] = base + records[m].offset;
+  }
+  return true;
+}
+
+Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Exported& mine,
+                                                const std::vector<Record>& records) {
+  Lane& lane = *call.lane;
+  std::vector<device::Handle> handles(records.size());
+  HORO_TRY(call.on_host(gather_of(sizeof(device::Handle), size()), mine.handle.data(), handles.data()));
+  uint32_t failed = 0;
+  for (size_t m = 0; m < records.size(); ++m) {
+    const int member = static_cast<int>(m);
+    if (member == member_ || records[m].is_new == 0 || lane.mapped.contains({member, records[m].id})) continue;
+    Result<std::byte*> mapped = lane.devices.import(lane.queue->device(), handles[m]);
+    if (mapped.ok()) {
+      lane.mapped[{member, records[m].id}] = *mapped;
+    } else {
+      failed = 1;
+    }
+  }
+  Operation vote;
+  vote.kind = Kind::kAllreduce;
+  vote.dtype = DType::kU32;
+  vote.op = ReduceOp::kMax;
+  vote.count = 1;
+  uint32_t anybody = 0;
+  HORO_TRY(call.on_host(vote, &failed, &anybody));
+  if (mine.id != 0 && anybody == 0) lane.told.insert(mine.id);
+  return anybody == 0;
+}
+
+/// Copies what the others will read of the input to the same places of the window.
+Status DeviceOperations::put_into_window(Call& call, std::span<const uint64_t> offsets, std::span<const uint64_t> bytes,
+                                         int except) {
+  HORO_TRY(call.lane->ensure_window(offsets.back() + bytes.back()));
+  std::vector<horo_device_copy> pieces;
+  for (size_t m = 0; m < offsets.size(); ++m) {
+    if (static_cast<int>(m) == except || bytes[m] == 0) continue;
+    pieces.push_back({call.lane->window->base + offsets[m], call.in + offsets[m], bytes[m]});
+  }
+  HORO_TRY(call.lane->queue->copy(pieces));
+  return call.finish();
+}
+
+Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint64_t offset, uint64_t count,
+                                      std::byte* out, std::byte* also) const {
+  std::vector<const void*> from;
+  for (size_t m = 0; m < bases.size(); ++m) {
+    from.push_back((static_cast<int>(m) == member_ ? call.in : bases[m]) + offset);
+  }
+  const Operation& operation = call.operation;
+  kernel::Scaling after = collective::scaling_after(operation, size());
+  double before = operation.prescale;
+  // As on the host: sums of floats are scaled once, afterwards.
+  const bool floats = is_float(operation.dtype) || is_complex(operation.dtype);
+  if (floats && (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage)) {
+    after.factor *= std::exchange(before, 1.0);
+  }
+  return call.lane->queue->reduce({.dtype = static_cast<int>(operation.dtype),
+                                   .op = static_cast<int>(operation.op),
+                                   .count = count,
+                                   .from = from.data(),
+                                   .sources = from.size(),
+                                   .to = out,
+                                   .also = also,
+                                   .before = before,
+                                   .factor = after.factor,
+                                   .divisor = after.divisor});
+}
+
+// One round less, for which each member reads everything: how several processes take turns on a device costs more than
+// the bytes, up to some size.
+Status DeviceOperations::allreduce_whole(Call& call, bool exported) {
+  const uint64_t begin = 0, bytes = call.operation.total_bytes();
+  const Status ready = exported ? call.finish() : put_into_window(call, {&begin, 1}, {&bytes, 1}, -1);
+  const std::byte* mine = exported ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = call.in == call.out;
+  HORO_TRY(reduce_slice(call, bases, 0, call.operation.count, call.out, nullptr));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+// Each member reduces its slice out of everybody's memory, and fetches the other slices from those who reduced them.
+// In memory that was exported both happens in place; otherwise the window has the slices for others, and its own
+// member's slice when it is reduced. The last barrier lets nobody change what another still reads.
+Status DeviceOperations::allreduce(Call& call) {
+  const uint64_t bytes = call.operation.total_bytes();
+  const bool exported = call.lane->devices.find_exported(call.in, bytes).has_value();
+  const bool in_place = exported && call.in == call.out;
+  // Nobody may write what others still read.
+  const bool readable = !exported || !overlap(call.in, bytes, call.out, bytes);
+  if (readable && bytes <= kWhole / static_cast<uint64_t>(size())) return allreduce_whole(call, exported);
+  const auto self = static_cast<size_t>(member_);
+  const std::vector<uint64_t> counts = slices(call.operation.count, call.element(), size());
+  const Layout layout(counts, call.element());
+  const Status ready = in_place ? call.finish() : put_into_window(call, layout.offsets, layout.bytes, member_);
+  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  const uint64_t at = layout.offsets[self];
+  call.touched = call.in == call.out;
+  HORO_TRY(
+      reduce_slice(call, bases, at, counts[self], call.out + at, in_place ? nullptr : call.lane->window->base + at));
+  HORO_TRY(call.finish());
+  HORO_TRY(call.barrier());
+  std::vector<horo_device_copy> pieces;
+  for (size_t m = 0; m < bases.size(); ++m) {
+    if (m == self || layout.bytes[m] == 0) continue;
+    pieces.push_back({call.out + layout.offsets[m], bases[m] + layout.offsets[m], layout.bytes[m]});
+  }
+  HORO_TRY(call.lane->queue->copy(pieces));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+Status DeviceOperations::reducescatter(Call& call) {
+  const auto self = static_cast<size_t>(member_);
+  const Layout layout(call.operation.counts, call.element());
+  const bool in_place = call.lane->devices.find_exported(call.in, layout.total).has_value() &&
+                        !overlap(call.in, layout.total, call.out, layout.bytes[self]);
+  const Status ready = in_place ? call.finish() : put_into_window(call, layout.offsets, layout.bytes, member_);
+  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = overlap(call.in, layout.total, call.out, layout.bytes[self]);
+  HORO_TRY(reduce_slice(call, bases, layout.offsets[self], call.operation.counts[self], call.out, nullptr));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+Status DeviceOperations::broadcast(Call& call) {
+  const bool root = member_ == call.operation.root;
+  const uint64_t bytes = call.operation.total_bytes();
+  const uint64_t begin = 0;
+  const bool in_place = root && call.lane->devices.find_exported(call.in, bytes).has_value();
+  const Status ready = root && !in_place ? put_into_window(call, {&begin, 1}, {&bytes, 1}, -1) : call.finish();
+  const std::byte* mine = nullptr;
+  if (root && ready.ok()) mine = in_place ? call.in : call.lane->window->base;
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = !root && call.in == call.out;
+  const std::byte* from = root ? call.in : bases[static_cast<size_t>(call.operation.root)];
+  HORO_TRY(call.lane->queue->copy(call.out, from, bytes));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+Status DeviceOperations::allgather(Call& call) {
+  const auto self = static_cast<size_t>(member_);
+  const Layout layout(call.operation.counts, call.element());
+  const uint64_t begin = 0, own = layout.bytes[self];
+  const bool in_place = call.lane->devices.find_exported(call.in, own).has_value();
+  const Status ready = in_place ? call.finish() : put_into_window(call, {&begin, 1}, {&own, 1}, -1);
+  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  std::vector<horo_device_copy> pieces;
+  for (size_t m = 0; m < bases.size(); ++m) {
+    const std::byte* from = m == self ? call.in : bases[m];
+    if (layout.bytes[m] > 0) pieces.push_back({call.out + layout.offsets[m], from, layout.bytes[m]});
+  }
+  HORO_TRY(call.lane->queue->copy(pieces));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+}  // namespace horo::group

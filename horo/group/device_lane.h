@@ -1,0 +1,59 @@
+// What DeviceOperations keeps for one device, and for one operation. Included by its sources alone.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "horo/group/device_operations.h"
+
+namespace horo::group {
+
+struct DeviceOperations::Lane {
+  Lane(device::Devices& all, std::unique_ptr<device::Queue> opened) : devices(all), queue(std::move(opened)) {}
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  /// At least `bytes` of memory that was exported. What it replaces stays until the end: peers have it mapped.
+  Status ensure_window(uint64_t bytes);
+  /// At least `bytes` of pinned memory of the host.
+  Status ensure_pinned(uint64_t bytes);
+
+  device::Devices& devices;
+  std::unique_ptr<device::Queue> queue;
+  std::optional<device::Exported> window;
+  std::vector<device::Exported> old_windows;
+  std::byte* pinned = nullptr;
+  uint64_t pinned_bytes = 0;
+  std::set<uint64_t> told;                                ///< Numbers of own memory that all members have mapped.
+  std::map<std::pair<int, uint64_t>, std::byte*> mapped;  ///< By member and its number.
+};
+
+struct DeviceOperations::Record {
+  uint64_t id = 0;  ///< Of what was exported; 0: nothing to be read.
+  uint64_t offset = 0;
+  uint32_t is_new = 0;  ///< The others have not mapped it yet.
+  uint32_t failed = 0;  ///< This member cannot take this way.
+};
+
+struct DeviceOperations::Call {
+  const collective::Operation& operation;
+  const std::byte* in;
+  std::byte* out;
+  const OnHost& run_on_host;
+  bool may_spin;
+  Lane* lane = nullptr;
+  bool host_failed = false;  ///< Then all members have failed.
+  bool touched = false;      ///< The output has been written, at least in part.
+
+  size_t element() const { return size_of(operation.dtype); }
+  Status on_host(const collective::Operation& small, const void* from, void* to);
+  Status barrier() { return on_host({}, nullptr, nullptr); }
+  Status finish() const { return lane->queue->finish(may_spin); }
+};
+
+}  // namespace horo::group

@@ -1,0 +1,176 @@
+#include "horo/group/device_operations.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "horo/base/text.h"
+#include "horo/group/device_lane.h"
+
+namespace horo::group {
+
+using collective::Kind;
+using collective::Operation;
+
+namespace {
+
+constexpr uint64_t kPiece = 16 << 20;  ///< Of what is staged: while one is reduced, the next comes.
+constexpr uint64_t kLeastWindow = 4 << 20;
+/// Up to here two transfers and an operation of the host take less time than work of several devices' contexts.
+constexpr uint64_t kSmall = 128 << 10;
+constexpr int kMostMembers = 64;
+
+uint64_t room_for(uint64_t bytes) {
+  uint64_t room = kLeastWindow;
+  while (room < bytes) room *= 2;
+  return room;
+}
+
+bool is_elementwise(Kind kind) { return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast; }
+
+}  // namespace
+
+DeviceOperations::Lane::~Lane() {
+  for (const auto& [key, memory] : mapped) devices.close(queue->device(), memory);
+  if (window) devices.free(window->base);
+  for (const device::Exported& old : old_windows) devices.free(old.base);
+  if (pinned != nullptr) devices.free_host(queue->device(), pinned);
+}
+
+Status DeviceOperations::Lane::ensure_window(uint64_t bytes) {
+  if (window && window->bytes >= bytes) return {};
+  HORO_ASSIGN(device::Exported made, devices.allocate(queue->device(), room_for(bytes)));
+  if (window) old_windows.push_back(*window);
+  window = made;
+  return {};
+}
+
+Status DeviceOperations::Lane::ensure_pinned(uint64_t bytes) {
+  if (pinned_bytes >= bytes) return {};
+  HORO_ASSIGN(std::byte * made, devices.allocate_host(queue->device(), room_for(bytes)));
+  if (pinned != nullptr) devices.free_host(queue->device(), pinned);
+  pinned = made;
+  pinned_bytes = room_for(bytes);
+  return {};
+}
+
+Status DeviceOperations::Call::on_host(const Operation& small, const void* from, void* to) {
+  Status status = run_on_host(small, static_cast<const std::byte*>(from), static_cast<std::byte*>(to));
+  host_failed = host_failed || !status.ok();
+  return touched && !status.ok() ? status.with_contents_lost() : status;
+}
+
+DeviceOperations::DeviceOperations(device::Source& source, DevicePath path, collective::Shape shape, int member,
+                                   GiveUp give_up)
+    : source_(source), path_(path), shape_(std::move(shape)), member_(member), give_up_(std::move(give_up)) {}
+
+DeviceOperations::~DeviceOperations() = default;
+
+Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
+  std::unique_ptr<Lane>& found = lanes_[device];
+  if (found == nullptr) {
+    HORO_ASSIGN(device::Devices * devices, source_.get());
+    HORO_TRY(devices->usable());
+    HORO_ASSIGN(std::unique_ptr<device::Queue> queue, device::Queue::open(*devices, device));
+    found = std::make_unique<Lane>(*devices, std::move(queue));
+  }
+  return found.get();
+}
+
+Status DeviceOperations::run(const Operation& operation, const std::byte* in, std::byte* out, const OnHost& host,
+                             bool may_spin) {
+  Call call{operation, in, out, host, may_spin};
+  Status status = dispatch(call);
+  if (status.ok() || call.host_failed) return status;
+  status = status.prefixed(text(transport::name(operation.kind), " on device ", operation.where.device));
+  if (size() > 1) give_up_(status);
+  return call.touched ? status.with_contents_lost() : status;
+}
+
+Status DeviceOperations::dispatch(Call& call) {
+  if (call.operation.kind == Kind::kBarrier) return call.barrier();
+  HORO_ASSIGN(call.lane, lane(call.operation.where.device));
+  HORO_TRY(call.lane->queue->wait(call.operation.where.ready));
+  if (size() == 1) {
+    ran_ = "local";
+    return local(call);
+  }
+  return may_be_direct(call.operation) ? direct(call) : staged(call);
+}
+
+Status DeviceOperations::local(Call& call) const {
+  const Operation& operation = call.operation;
+  if (operation.reduces()) {
+    const kernel::Scaling after = collective::scaling_after(operation, 1);
+    const void* from[] = {call.in};
+    HORO_TRY(call.lane->queue->reduce({.dtype = static_cast<int>(operation.dtype),
+                                       .op = static_cast<int>(ReduceOp::kSum),
+                                       .count = operation.total(),
+                                       .from = from,
+                                       .sources = 1,
+                                       .to = call.out,
+                                       .also = nullptr,
+                                       .before = operation.prescale,
+                                       .factor = after.factor,
+                                       .divisor = after.divisor}));
+  } else {
+    HORO_TRY(call.lane->queue->copy(call.out, call.in, operation.result_count(0) * call.element()));
+  }
+  return call.finish();
+}
+
+Status DeviceOperations::staged(Call& call) {
+  ran_ = "staged";
+  return is_elementwise(call.operation.kind) ? staged_in_pieces(call) : staged_whole(call);
+}
+
+Status DeviceOperations::staged_in_pieces(Call& call) const {
+  device::Queue& queue = *call.lane->queue;
+  Operation piece = call.operation;
+  piece.where = {};
+  const uint64_t element = call.element(), total = call.operation.count, step = kPiece / element;
+  const bool gives = call.operation.input_count(member_) > 0, takes = call.operation.result_count(member_) > 0;
+  HORO_TRY(call.lane->ensure_pinned(std::min(total, 2 * step) * element));
+  const auto buffer = [&](uint64_t first) { return call.lane->pinned + first / step % 2 * step * element; };
+  const auto count = [&](uint64_t first) { return std::min(step, total - first); };
+  const auto fetch = [&](uint64_t first) {
+    return gives ? queue.transfer(buffer(first), call.in + first * element, count(first) * element) : Status();
+  };
+  HORO_TRY(fetch(0));
+  for (uint64_t first = 0; first < total || first == 0; first += step) {
+    HORO_TRY(call.finish());
+    if (first + step < total) HORO_TRY(fetch(first + step));
+    piece.count = count(first);
+    HORO_TRY(call.on_host(piece, buffer(first), buffer(first)));
+    if (!takes) continue;
+    call.touched = call.touched || call.in == call.out;
+    HORO_TRY(queue.transfer(call.out + first * element, buffer(first), count(first) * element));
+  }
+  return call.finish();
+}
+
+Status DeviceOperations::staged_whole(Call& call) const {
+  device::Queue& queue = *call.lane->queue;
+  Operation whole = call.operation;
+  whole.where = {};
+  const uint64_t given = whole.input_count(member_) * call.element();
+  const uint64_t taken = whole.result_count(member_) * call.element();
+  const uint64_t result = (given + 63) / 64 * 64;
+  HORO_TRY(call.lane->ensure_pinned(std::max<uint64_t>(result + taken, 1)));
+  HORO_TRY(queue.transfer(call.lane->pinned, call.in, given));
+  HORO_TRY(call.finish());
+  HORO_TRY(call.on_host(whole, call.lane->pinned, call.lane->pinned + result));
+  HORO_TRY(queue.transfer(call.out, call.lane->pinned + result, taken));
+  return call.finish();
+}
+
+bool DeviceOperations::may_be_direct(const Operation& operation) const {
+  const bool known = operation.kind == Kind::kAllreduce || operation.kind == Kind::kReduceScatter ||
+                     operation.kind == Kind::kBroadcast || operation.kind == Kind::kAllgather;
+  const bool complex_product = is_complex(operation.dtype) && operation.op == ReduceOp::kProduct;
+  if (!known || (operation.reduces() && complex_product)) return false;
+  if (path_ == DevicePath::kStaged || !mapping_works_) return false;
+  if (shape_.hosts().size() > 1 || size() > kMostMembers) return false;
+  return path_ == DevicePath::kDirect ? operation.total() > 0 : operation.total_bytes() > kSmall;
+}
+
+}  // namespace horo::group

@@ -1,0 +1,273 @@
+// The kernels, compiled by NVRTC for one element type and reduction at a time. No header of CUDA's is needed. Bits are
+// those of the host's kernels: f16 and bf16 are computed in f32 and rounded once, nothing is contracted, NaN is stored
+// as the one quiet NaN, min and max propagate it.
+//
+// HORO_COPY:   copy_few, copy_many.
+// HORO_REDUCE: reduce_wide, reduce_one, with DTYPE and OP (numbers of horo.h) and SOURCES (0: any number).
+typedef unsigned char u8;
+typedef signed char i8;
+typedef unsigned short u16;
+typedef short i16;
+typedef unsigned int u32;
+typedef int i32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+#ifdef HORO_COPY
+
+struct Piece {
+  u8* to;
+  const u8* from;
+  u64 bytes;
+  u64 first;  // Chunks of all pieces before.
+};
+struct Few {
+  Piece pieces[CAPACITY];
+};
+
+template <class T>
+static __device__ void copy_elements(u8* to, const u8* from, u64 bytes) {
+  T* out = (T*)to;
+  const T* in = (const T*)from;
+  const u64 count = bytes / sizeof(T);
+  u64 i = threadIdx.x;
+  for (; i + 3 * THREADS < count; i += 4 * THREADS) {
+    const T a = in[i], b = in[i + THREADS], c = in[i + 2 * THREADS], d = in[i + 3 * THREADS];
+    out[i] = a;
+    out[i + THREADS] = b;
+    out[i + 2 * THREADS] = c;
+    out[i + 3 * THREADS] = d;
+  }
+  for (; i < count; i += THREADS) out[i] = in[i];
+  for (u64 j = count * sizeof(T) + threadIdx.x; j < bytes; j += THREADS) to[j] = from[j];
+}
+
+static __device__ void copy_chunks(const Piece* pieces, u32 count, u64 chunks) {
+  for (u64 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    u32 low = 0, high = count;  // The last piece whose first chunk is not after this one.
+    while (high - low > 1) {
+      const u32 middle = (low + high) / 2;
+      if (pieces[middle].first <= chunk) low = middle;
+      else high = middle;
+    }
+    const u64 at = (chunk - pieces[low].first) * CHUNK;
+    const u64 left = pieces[low].bytes - at;
+    const u64 bytes = left < CHUNK ? left : CHUNK;
+    u8* to = pieces[low].to + at;
+    const u8* from = pieces[low].from + at;
+    const u64 bits = (u64)to | (u64)from;
+    if (bits % 16 == 0) copy_elements<uint4>(to, from, bytes);
+    else if (bits % 8 == 0) copy_elements<u64>(to, from, bytes);
+    else if (bits % 4 == 0) copy_elements<u32>(to, from, bytes);
+    else if (bits % 2 == 0) copy_elements<u16>(to, from, bytes);
+    else copy_elements<u8>(to, from, bytes);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) copy_few(const __grid_constant__ Few few, u32 count, u64 chunks) {
+  copy_chunks(few.pieces, count, chunks);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) copy_many(const Piece* pieces, u32 count, u64 chunks) {
+  copy_chunks(pieces, count, chunks);
+}
+
+#endif
+#ifdef HORO_REDUCE
+
+enum { kSum, kAverage, kMin, kMax, kProduct, kAnd, kOr, kXor };
+
+// How an element is stored (Raw), and what is computed with (Wide).
+template <class T>
+struct Whole {
+  typedef T Raw;
+  typedef T Wide;
+  static __device__ Wide load(Raw raw) { return raw; }
+  static __device__ Raw store(Wide wide) { return wide; }
+  static const bool kFloat = false;
+};
+struct F32 {
+  typedef float Raw;
+  typedef float Wide;
+  static __device__ Wide load(Raw raw) { return raw; }
+  static __device__ Raw store(Wide wide) { return wide == wide ? wide : __int_as_float(0x7fc00000); }
+  static const bool kFloat = true;
+};
+struct F64 {
+  typedef double Raw;
+  typedef double Wide;
+  static __device__ Wide load(Raw raw) { return raw; }
+  static __device__ Raw store(Wide wide) { return wide == wide ? wide : __longlong_as_double(0x7ff8000000000000ll); }
+  static const bool kFloat = true;
+};
+struct F16 {
+  typedef u16 Raw;
+  typedef float Wide;
+  static __device__ Wide load(Raw raw) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(raw));
+    return wide;
+  }
+  static __device__ Raw store(Wide wide) {
+    if (!(wide == wide)) return 0x7e00;
+    u16 raw;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(raw) : "f"(wide));
+    return raw;
+  }
+  static const bool kFloat = true;
+};
+struct BF16 {
+  typedef u16 Raw;
+  typedef float Wide;
+  static __device__ Wide load(Raw raw) { return __uint_as_float((u32)raw << 16); }
+  static __device__ Raw store(Wide wide) {
+    if (!(wide == wide)) return 0x7fc0;
+    const u32 bits = __float_as_uint(wide);
+    return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+  static const bool kFloat = true;
+};
+struct Bool {
+  typedef u8 Raw;
+  typedef u8 Wide;
+  static __device__ Wide load(Raw raw) { return raw != 0; }
+  static __device__ Raw store(Wide wide) { return wide != 0; }
+  static const bool kFloat = false;
+};
+
+template <int dtype> struct Element;
+template <> struct Element<0> : Whole<u8> {};
+template <> struct Element<1> : Whole<i8> {};
+template <> struct Element<2> : Whole<u16> {};
+template <> struct Element<3> : Whole<i16> {};
+template <> struct Element<4> : Whole<u32> {};
+template <> struct Element<5> : Whole<i32> {};
+template <> struct Element<6> : Whole<u64> {};
+template <> struct Element<7> : Whole<i64> {};
+template <> struct Element<8> : F16 {};
+template <> struct Element<9> : BF16 {};
+template <> struct Element<10> : F32 {};
+template <> struct Element<11> : F64 {};
+template <> struct Element<12> : Bool {};
+
+typedef Element<DTYPE> E;
+typedef E::Raw Raw;
+typedef E::Wide Wide;
+
+static __device__ Wide combine(Wide a, Wide b) {
+#if DTYPE == 12
+  if (OP == kSum || OP == kMax || OP == kOr) return a | b;
+  if (OP == kXor) return a ^ b;
+  return a & b;
+#else
+  if (OP == kSum || OP == kAverage) return (Wide)(a + b);
+  if (OP == kProduct) return (Wide)(a * b);
+  if (OP == kMin) return a < b ? a : (a == a ? b : a);
+  if (OP == kMax) return a > b ? a : (a == a ? b : a);
+#if DTYPE < 8
+  if (OP == kAnd) return (Wide)(a & b);
+  if (OP == kOr) return (Wide)(a | b);
+  if (OP == kXor) return (Wide)(a ^ b);
+#endif
+  return a;
+#endif
+}
+
+struct Terms {
+  double before, factor;
+  i64 divisor;
+};
+struct Sources {
+  const void* from[CAPACITY];
+};
+
+#if DTYPE < 8
+// Through f64, truncated; what does not fit becomes the nearest value that does.
+static __device__ Wide multiplied(Wide value, double factor) {
+  const bool is_signed = (Wide)-1 < (Wide)0;
+  const int bits = 8 * sizeof(Wide);
+  const Wide low = is_signed ? (Wide)((u64)1 << (bits - 1)) : (Wide)0;
+  const Wide high = (Wide)~low;
+  const double exact = (double)value * factor;
+  if (exact >= (double)high) return high;
+  if (exact <= (double)low) return low;
+  return exact == exact ? (Wide)exact : (Wide)0;
+}
+#endif
+
+static __device__ Wide scaled(Wide value, const Terms& terms) {
+#if DTYPE >= 8 && DTYPE <= 11
+  if (terms.divisor > 1) return value / (Wide)((double)terms.divisor / terms.factor);
+  return terms.factor == 1.0 ? value : value * (Wide)terms.factor;
+#elif DTYPE < 8
+  if (terms.divisor > 1) value = (Wide)(value / (Wide)terms.divisor);
+  return terms.factor == 1.0 ? value : multiplied(value, terms.factor);
+#else
+  return value;
+#endif
+}
+
+static __device__ Wide taken(Raw raw, const Terms& terms) {
+  const Wide value = E::load(raw);
+#if DTYPE >= 8 && DTYPE <= 11
+  return terms.before == 1.0 ? value : E::load(E::store(value * (Wide)terms.before));
+#elif DTYPE < 8
+  return terms.before == 1.0 ? value : multiplied(value, terms.before);
+#else
+  return value;
+#endif
+}
+
+#define WIDTH (16 / sizeof(Raw))
+union Pack {
+  uint4 all;
+  Raw part[16 / sizeof(Raw)];
+};
+
+// All pointers are aligned to 16 bytes; `packs` of WIDTH elements.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce_wide(const __grid_constant__ Sources sources, u32 count, Raw* to, Raw* also, u64 packs, Terms terms) {
+  const u32 inputs = SOURCES == 0 ? count : SOURCES;
+  const u64 stride = (u64)gridDim.x * THREADS;
+  for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < packs; i += 2 * stride) {
+    const bool second = i + stride < packs;
+    const u64 j = second ? i + stride : i;
+    Wide one[WIDTH], two[WIDTH];
+#pragma unroll 4
+    for (u32 s = 0; s < inputs; ++s) {
+      Pack a, b;
+      a.all = ((const uint4*)sources.from[s])[i];
+      b.all = ((const uint4*)sources.from[s])[j];
+#pragma unroll
+      for (u32 e = 0; e < WIDTH; ++e) {
+        const Wide x = taken(a.part[e], terms), y = taken(b.part[e], terms);
+        one[e] = s == 0 ? x : combine(one[e], x);
+        two[e] = s == 0 ? y : combine(two[e], y);
+      }
+    }
+    Pack a, b;
+#pragma unroll
+    for (u32 e = 0; e < WIDTH; ++e) {
+      a.part[e] = E::store(scaled(one[e], terms));
+      b.part[e] = E::store(scaled(two[e], terms));
+    }
+    ((uint4*)to)[i] = a.all;
+    if (second) ((uint4*)to)[j] = b.all;
+    if (also) {
+      ((uint4*)also)[i] = a.all;
+      if (second) ((uint4*)also)[j] = b.all;
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    reduce_one(const __grid_constant__ Sources sources, u32 count, Raw* to, Raw* also, u64 elements, Terms terms) {
+  for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < elements; i += (u64)gridDim.x * THREADS) {
+    Wide value = taken(((const Raw*)sources.from[0])[i], terms);
+    for (u32 s = 1; s < count; ++s) value = combine(value, taken(((const Raw*)sources.from[s])[i], terms));
+    const Raw result = E::store(scaled(value, terms));
+    to[i] = result;
+    if (also) also[i] = result;
+  }
+}
+
+#endif

@@ -1,0 +1,44 @@
+// A stream of the plugin's own, and what is put into it.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "plugins/cuda/context.h"
+
+#include "horo/device/plugin.h"
+
+namespace horo::cuda {
+
+/// Used by one thread at a time.
+class Queue {
+ public:
+  static Result<std::unique_ptr<Queue>> open(Context& context);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  Status wait(CUevent event);
+  Status copy(std::span<const horo_device_copy> pieces);
+  Status transfer(void* to, const void* from, uint64_t bytes);
+  Status reduce(const horo_device_reduction& reduction);
+  Status finish(bool may_spin);
+
+ private:
+  explicit Queue(Context& context) : context_(context), driver_(context.driver()) {}
+  Status launch(CUfunction function, uint64_t blocks, void** arguments);
+  /// A table for copy_many, in the device's memory. Good until finish().
+  Result<CUdeviceptr> upload(const void* table, uint64_t bytes);
+  void release_table();
+
+  Context& context_;
+  const Driver& driver_;
+  CUstream stream_ = nullptr;
+  CUevent done_ = nullptr;
+  void* table_host_ = nullptr;
+  CUdeviceptr table_ = 0;
+  uint64_t table_bytes_ = 0;
+  uint64_t table_used_ = 0;
+};
+
+}  // namespace horo::cuda

@@ -1,0 +1,1 @@
+from horo.keras.callbacks import *  # noqa: F403

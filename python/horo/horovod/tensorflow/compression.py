@@ -1,0 +1,1 @@
+from horo.tensorflow.compression import *  # noqa: F403

@@ -1,0 +1,1 @@
+from horo.tensorflow.elastic import *  # noqa: F403

@@ -1,0 +1,1 @@
+from horo.tensorflow.functions import *  # noqa: F403

@@ -1,0 +1,3 @@
+from horo.tensorflow.aggregation import LocalGradientAggregationHelper
+
+__all__ = ["LocalGradientAggregationHelper"]

@@ -1,0 +1,1 @@
+from horo.keras.elastic import *  # noqa: F403

@@ -1,0 +1,1 @@
+from horo.tensorflow.mpi_ops import *  # noqa: F403

@@ -1,0 +1,3 @@
+from horo.tensorflow.sync_batch_norm import SyncBatchNormalization
+
+__all__ = ["SyncBatchNormalization"]

@@ -1,0 +1,1 @@
+from horo.tensorflow.util import *  # noqa: F403

@@ -1,0 +1,110 @@
+"""What operations on CUDA tensors take. Run by horo run; rank 0 prints a table. The clock is the host's, with the
+device synchronised around each operation."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+import horo.torch as hvd
+
+SIZES = [4, 64 << 10, 1 << 20, 16 << 20, 256 << 20]
+
+
+def timed(body: Callable[[], object], rounds: int) -> float:
+    """Median, in microseconds."""
+    times = []
+    for turn in range(rounds + 3):
+        torch.cuda.synchronize()
+        hvd.barrier()
+        begin = time.perf_counter()
+        body()
+        torch.cuda.synchronize()
+        if turn >= 3:
+            times.append(time.perf_counter() - begin)
+    return 1e6 * statistics.median(times)
+
+
+def copy_bandwidth() -> float:
+    """Bytes read and written in a second by a copy on the device."""
+    source = torch.randn(256 << 18, device="cuda")
+    target = torch.empty_like(source)
+    target.copy_(source)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(20):
+        target.copy_(source)
+    end.record()
+    torch.cuda.synchronize()
+    return 2 * source.nbytes * 20 / (begin.elapsed_time(end) / 1e3)
+
+
+def kernels(body: Callable[[], object], rounds: int = 5) -> None:
+    """What the device did for it on this rank, by kernel."""
+    body()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(rounds):
+            body()
+        torch.cuda.synchronize()
+    for one in sorted(profile.key_averages(), key=lambda event: -event.device_time_total)[:6]:
+        calls = one.count / rounds
+        print(
+            f"    {one.key[:40]:<40} {calls:5.1f} a turn, {one.device_time_total / rounds:9.1f} us a turn", flush=True
+        )
+
+
+def main() -> None:
+    hvd.init()
+    torch.cuda.set_device(0)
+    with_gloo = "--gloo" in sys.argv
+    if with_gloo:
+        dist.init_process_group("gloo", init_method=f"file://{sys.argv[sys.argv.index('--gloo') + 1]}",
+                                rank=hvd.rank(), world_size=hvd.size())  # fmt: skip
+    copies = 0.0
+    for rank in range(hvd.size()):
+        hvd.barrier()
+        if rank == hvd.rank() == 0:
+            copies = copy_bandwidth()
+        hvd.barrier()
+    rows = []
+    for size in SIZES:
+        tensor = torch.randn(max(size // 4, 1), device="cuda")
+        rounds = 30 if size <= 1 << 20 else 10
+        row = [size, timed(lambda t=tensor: hvd.allreduce_(t, op=hvd.Average, name="bench"), rounds)]
+        row.append(
+            timed(lambda t=tensor: dist.all_reduce(t), 3 if size > 1 << 24 else 5) if with_gloo else float("nan")
+        )
+        rows.append(row)
+    many = [torch.randn(256 * 1024 // 300 * 256, device="cuda") for _ in range(300)]
+    grouped = timed(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"), 10)
+    bytes_many = sum(one.nbytes for one in many)
+    if hvd.rank() == 0:
+        print(f"ranks {hvd.size()}, path {os.environ.get('HORO_DEVICE_PATH', 'auto')}, "
+              f"copy bandwidth {copies / 1e12:.2f} TB/s")  # fmt: skip
+        print(f"{'bytes':>12} {'horo us':>10} {'gloo us':>10} {'of 4 x size bound':>18}")
+        for size, ours, gloo in rows:
+            bound = 1e6 * 4 * size / copies
+            print(f"{size:>12} {ours:>10.1f} {gloo:>10.1f} {100 * bound / ours:>17.1f}%")
+        print(f"300 tensors, {bytes_many >> 20} MiB: {grouped:.0f} us", flush=True)
+    if "--kernels" in sys.argv and hvd.rank() == 0:
+        print("300 tensors of", bytes_many, "bytes")
+        kernels(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"))
+        print("one tensor of", tensor.nbytes, "bytes")
+        kernels(lambda: hvd.allreduce_(tensor, op=hvd.Average, name="bench"))
+    elif "--kernels" in sys.argv:
+        for _ in range(6):
+            hvd.grouped_allreduce_(many, op=hvd.Average, name="many")
+        for _ in range(6):
+            hvd.allreduce_(tensor, op=hvd.Average, name="bench")
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()

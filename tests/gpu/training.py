@@ -1,0 +1,137 @@
+"""Training on CUDA tensors: the optimizer, and torch's DDP over the back end horo, take the CPU's steps."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import horo.torch as hvd
+
+STEPS = 5
+
+
+def model() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 10)).double()
+
+
+def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(16, 200, generator=generator, dtype=torch.float64), torch.randint(
+        0, 10, (16,), generator=generator
+    )
+
+
+def steps(module: nn.Module, optimizer: torch.optim.Optimizer, rank: int, device: str) -> list[torch.Tensor]:
+    for step in range(STEPS):
+        inputs, labels = batch(rank, step)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module(inputs.to(device)), labels.to(device)).backward()
+        optimizer.step()
+    return [param.detach().cpu() for param in module.parameters()]
+
+
+def close(what: str, left: list[torch.Tensor], right: list[torch.Tensor]) -> int:
+    worst = max((a - b).abs().max().item() for a, b in zip(left, right, strict=True))
+    print(f"{what}: largest difference {worst:.3g}", flush=True)
+    return 0 if worst < 1e-10 else 1
+
+
+def with_optimizer() -> int:
+    hvd.init()
+    torch.cuda.set_device(0)
+    results = []
+    for device in ("cpu", "cuda"):
+        module = model().to(device)
+        hvd.broadcast_parameters(module.state_dict(), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9), named_parameters=module.named_parameters()
+        )
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        results.append(steps(module, optimizer, hvd.rank(), device))
+    failures = close(f"rank {hvd.rank()}, DistributedOptimizer", *results)
+    everywhere = hvd.allgather(results[1][0][None])
+    failures += int(not torch.equal(everywhere[0], everywhere[-1]))
+    hvd.shutdown()
+    return failures
+
+
+def with_amp() -> int:
+    """GradScaler and autocast run through, and ranks stay equal."""
+    hvd.init()
+    torch.cuda.set_device(0)
+    module = model().float().cuda()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(module.parameters(), lr=0.1), named_parameters=module.named_parameters()
+    )
+    scaler = torch.amp.GradScaler("cuda")
+    for step in range(STEPS):
+        inputs, labels = batch(hvd.rank(), step)
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.float16):
+            loss = nn.functional.cross_entropy(module(inputs.float().cuda()), labels.cuda())
+        scaler.scale(loss).backward()
+        optimizer.synchronize()
+        scaler.unscale_(optimizer)
+        with optimizer.skip_synchronize():
+            scaler.step(optimizer)
+        scaler.update()
+    weights = next(module.parameters()).detach()
+    everywhere = hvd.allgather(weights[None])
+    equal = torch.equal(everywhere[0], everywhere[-1]) and bool(weights.isfinite().all())
+    print(f"rank {hvd.rank()}, GradScaler: {'equal' if equal else 'FAILED'}", flush=True)
+    hvd.shutdown()
+    return int(not equal)
+
+
+def with_ddp() -> int:
+    from horo.torch import c10d
+
+    c10d.register()
+    import os
+
+    os.environ.setdefault("RANK", os.environ.get("HORO_RANK", "0"))
+    os.environ.setdefault("WORLD_SIZE", os.environ.get("HORO_SIZE", "1"))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(0)
+    store = dist.FileStore(sys.argv[2], size)
+    dist.init_process_group("horo", store=store, rank=rank, world_size=size)
+    failures = 0
+    gathered = [torch.empty(5, device="cuda") for _ in range(size)]
+    dist.all_gather(gathered, torch.full((5,), float(rank), device="cuda"))
+    failures += int([one[0].item() for one in gathered] != [float(i) for i in range(size)])
+    for count in (10, 1 << 20):
+        for turn in range(4):
+            tensor = torch.full((count,), float(rank + 1), device="cuda")
+            work = dist.all_reduce(tensor, async_op=True)
+            work.wait()
+            doubled = tensor * 2
+            right = 2.0 * sum(range(1, size + 1))
+            if not bool((doubled == right).all()):
+                failures += 1
+                print(
+                    f"rank {rank}, all_reduce of {count}, turn {turn}: {doubled[0].item()} is not {right}", flush=True
+                )
+    if size > 1:
+        message = torch.full((7,), float(rank), device="cuda")
+        if rank == 0:
+            dist.send(message, 1)
+        elif rank == 1:
+            dist.recv(message, 0)
+            failures += int(message[0].item() != 0.0)
+    dist.barrier()
+    results = []
+    for device in ("cpu", "cuda"):
+        module = nn.parallel.DistributedDataParallel(model().to(device), bucket_cap_mb=1)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+        results.append(steps(module, optimizer, rank, device))
+    failures += close(f"rank {rank}, DistributedDataParallel", *results)
+    dist.destroy_process_group()
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(1 if {"optimizer": with_optimizer, "amp": with_amp, "ddp": with_ddp}[sys.argv[1]]() else 0)

@@ -1,0 +1,60 @@
+"""Training on all ranks is that of one process with the data of all."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import keras
+import numpy as np
+import pytest
+from training import data_of, fit, model_of, same_on_all_ranks, sgd, train, values
+
+optimizers = keras.optimizers
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: sgd(momentum=0.9),
+        lambda: optimizers.Adam(0.01, global_clipnorm=0.1),
+        lambda: sgd(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
+        lambda: sgd(gradient_accumulation_steps=2, clipvalue=0.05),
+        lambda: optimizers.LossScaleOptimizer(sgd(), initial_scale=64.0, dynamic_growth_steps=2),
+    ],
+    ids=["momentum", "clipping", "ema", "accumulation", "loss scale"],
+)
+def test_training_is_that_of_one_process(hvd: ModuleType, make) -> None:
+    train(hvd, make)
+
+
+def test_a_smaller_last_batch_on_one_rank_renames_nothing(hvd: ModuleType) -> None:
+    model = model_of()
+    model.compile(hvd.DistributedOptimizer(sgd()), loss="mse")
+    count = 13 if hvd.rank() == 0 else 16  # Four batches each.
+    inputs, targets = (one[:count] for one in data_of())
+    model.fit(inputs, targets, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    same_on_all_ranks(hvd, model)
+
+
+def test_ranks_of_a_process_set_train_by_themselves(hvd: ModuleType) -> None:
+    if hvd.size() < 3:
+        return
+    sets = [hvd.add_process_set([0]), hvd.add_process_set(range(1, hvd.size()))]
+    mine = sets[min(hvd.rank(), 1)]
+    model = model_of()
+    model.compile(hvd.DistributedOptimizer(sgd(), process_set=mine), loss="mse")
+    fit(hvd, model)
+    everybody = hvd.allgather_object([one.tobytes() for one in values(model.weights)], name="sets")
+    assert everybody[1] == everybody[2] != everybody[0]
+    for one in sets:
+        hvd.remove_process_set(one)
+
+
+def test_local_variables_are_not_reduced(hvd: ModuleType) -> None:
+    shared, local = keras.Variable([0.0], name="shared"), keras.Variable([0.0], name="local")
+    optimizer = hvd.DistributedOptimizer(sgd(1.0), scale_local_gradients=False)
+    optimizer.register_local_var(local)
+    gradient = keras.ops.convert_to_tensor(np.array([1.0 + hvd.rank()], "float32"))
+    optimizer.apply([gradient, gradient + 0.0], [shared, local])
+    assert values([local])[0].item() == -1.0 - hvd.rank()
+    assert values([shared])[0].item() == pytest.approx(-1.0 - (hvd.size() - 1) / 2)

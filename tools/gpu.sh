@@ -1,0 +1,103 @@
+#!/bin/bash
+# Builds horo from source on a machine with a GPU, needs no network, runs all tests and measurements that need the GPU,
+# and prints one short table; fails on any wrong result. docs/gpu.md says what the machine must have.
+#
+#   tools/gpu.sh [OUTPUT_FOLDER]      CMAKE_ARGS: more for cmake. PARTS: which (build check kernels operations ...).
+set -u
+cd "$(dirname "$0")/.." || exit 1
+out=${1:-${OUT:-build/gpu-results}}
+logs=$PWD/build/gpu-logs
+mkdir -p "$out" "$logs"
+: >"$out/gpu.log"
+site=$PWD/build/gpu-site
+parts=${PARTS:-build check operations training killed bench mps sanitizer}
+python=${PYTHON:-python3}
+began=$(date +%s)
+table=()
+failed=0
+
+# run NAME SECONDS COMMAND...: its output goes to gpu.log; its outcome into the table.
+run() {
+  local name=$1 limit=$2
+  shift 2
+  local start
+  start=$(date +%s)
+  timeout -k 5 "$limit" "$@" >"$logs/$name.log" 2>&1
+  local code=$?
+  local outcome=passed
+  [ $code -eq 0 ] || { outcome="FAILED ($code)"; failed=1; }
+  table+=("$(printf '%-28s %-14s %4d s' "$name" "$outcome" $(($(date +%s) - start)))")
+  echo "== $name: $outcome (at $(($(date +%s) - began)) s)"
+  { echo "==== $name: $outcome"; tail -c 60000 "$logs/$name.log"; } >>"$out/gpu.log"
+  [ $code -eq 0 ] || grep -E "FAILED|Error|error" "$logs/$name.log" | cut -c1-200 | head -12
+}
+wanted() { [[ " $parts " == *" $1 "* ]]; }
+
+# shellcheck disable=SC2317  # Called by bash -c.
+build() {
+  # shellcheck disable=SC2086
+  cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DHORO_PYTHON=ON -DHORO_TESTS=ON -DHORO_EXAMPLES=OFF \
+    ${CMAKE_ARGS:-} && cmake --build build/gpu --parallel --target horo_wheel horo_cli horo_device_test horo_engine_test \
+      horo_api_test && rm -rf "$site" && mkdir -p "$site" &&
+    cp -r python/horo "$site/" && cmake --install build/gpu --component python --prefix "$site"
+}
+export -f build
+export site
+
+wanted build && run build 400 bash -c build
+export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+gpu() { echo "$PWD/tests/gpu/$1.py"; }
+# shellcheck disable=SC2317  # Called by bash -c.
+device_tests() {
+  build/gpu/horo_device_test && build/gpu/horo_engine_test --gtest_filter='Device*' &&
+    build/gpu/horo_api_test --gtest_filter='ApiNull*:*Knob*'
+}
+export -f device_tests
+wanted check && run device-tests 100 bash -c device_tests && grep -E "FAILED|PASSED" "$logs/device-tests.log"
+wanted check && run check 60 "$python" -c "
+import torch, horo
+from horo import _horo
+print(torch.__version__, torch.cuda.get_device_name(0)); print(*_horo.devices(), sep='\n')
+raise SystemExit(0 if horo.cuda_built() else 1)" && cat "$logs/check.log"
+if wanted operations; then
+  for ranks in 1 2 4; do run operations-$ranks 150 horo run -np $ranks "$python" "$(gpu operations)"; done
+  for path in direct staged; do
+    HORO_DEVICE_PATH=$path run operations-2-$path 100 horo run -np 2 "$python" "$(gpu operations)" --quick
+  done
+fi
+if wanted training; then
+  run optimizer-2 60 horo run -np 2 "$python" "$(gpu training)" optimizer
+  run amp-2 60 horo run -np 2 "$python" "$(gpu training)" amp
+  for ranks in 1 2; do
+    rm -f "/tmp/horo-gpu-store-$$"
+    run ddp-$ranks 60 horo run -np $ranks "$python" "$(gpu training)" ddp "/tmp/horo-gpu-store-$$"
+  done
+fi
+wanted killed && run killed-3 60 "$python" "$(gpu killed)" && cat "$logs/killed-3.log"
+bench() {
+  rm -f "/tmp/horo-gpu-gloo-$$"
+  run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --kernels --gloo "/tmp/horo-gpu-gloo-$$"
+  run "bench-4$1" 60 horo run -np 4 "$python" "$(gpu bench)"
+  grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
+}
+wanted bench && bench ""
+if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
+  export CUDA_MPS_PIPE_DIRECTORY=/tmp/horo-mps-$$ CUDA_MPS_LOG_DIRECTORY=/tmp/horo-mps-$$
+  mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
+  if nvidia-cuda-mps-control -d; then
+    run operations-2-mps 100 horo run -np 2 "$python" "$(gpu operations)" --quick
+    bench -mps
+    echo quit | nvidia-cuda-mps-control >/dev/null
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+  else
+    table+=("mps                          not available")
+  fi
+fi
+if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
+  run sanitizer-1 120 horo run -np 1 compute-sanitizer --error-exitcode 9 "$python" "$(gpu operations)" --quick
+  HORO_DEVICE_PATH=direct run sanitizer-2 120 horo run -np 2 compute-sanitizer --error-exitcode 9 "$python" \
+    "$(gpu operations)" --quick
+fi
+printf '\n%s\n' "---- $(date +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null)"
+printf '%s\n' "${table[@]}"
+exit $failed
