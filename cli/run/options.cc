@@ -155,6 +155,13 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   if (port > kMostPort) return invalid(text("--store-port ", port, " is no port: at most ", kMostPort));
   options.store_port = static_cast<uint16_t>(port);
   options.notes = notes_of(flags);
+  options.mpi = {flags.is_on("--mpi"), flags.find("--mpi-args").value_or(""),
+                 flags.find("--binding-args").value_or("")};
+  for (const char* name : {"--mpi-args", "--binding-args"}) {
+    if (!options.mpi.wanted && flags.has(name)) {
+      options.notes.push_back(text(name, " changes nothing: without --mpi horo starts the ranks itself"));
+    }
+  }
   HORO_TRY(make_elastic(flags, options));
   return options;
 }

@@ -132,10 +132,13 @@ typedef struct horo_engine_options {
   void* log_context;
   const void* key; /* the job's key itself, 32 bytes, which goes before any file. NULL: `key_file` */
   size_t key_bytes;
+  const int* communicator; /* Fortran handle of the MPI communicator whose members are the job. NULL: all processes */
+  const int* ranks;        /* those of the processes that are the job, in the order of their new ranks. NULL: all */
+  size_t rank_count;
 } horo_engine_options;
 
 #define HORO_ENGINE_OPTIONS_INIT \
-  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0 }
 
 /* Where the ranks of a job meet, for programs that tell each other its address in their own way. `address` may end in
  * ":0"; without a key (NULL, 0) it must be on loopback. Serves until it is destroyed, which may be once a rank has
@@ -492,8 +495,8 @@ size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t
 
 /* ---- The runtime that a process shares ----------------------------------------------------------------------------
  *
- * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who starts
- * the runtime of a process (in Python: init()) publishes it for such code.
+ * Code that a framework calls, such as the kernels of an operation in a graph, has no handle to hand in with. Who
+ * starts the runtime of a process (in Python: init()) publishes it for such code.
  */
 
 /* From now on `runtime` is the process's; NULL: there is none. Its shutdown and destruction take it back. */

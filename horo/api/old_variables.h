@@ -9,8 +9,6 @@
 namespace horo::api {
 
 inline constexpr auto kOldVariables = std::to_array<OldVariable>({
-    {.name = "HOROVOD_CPU_OPERATIONS", .why = "horo has operations of its own"},
-    {.name = "HOROVOD_CONTROLLER", .why = "horo has a controller of its own"},
     {.name = "HOROVOD_GLOO_RENDEZVOUS_ADDR",
      .why = "horo's ranks meet at HORO_STORE, where each proves the job's key; start them with horo run",
      .matters = true},
@@ -24,9 +22,6 @@ inline constexpr auto kOldVariables = std::to_array<OldVariable>({
     {.name = "HOROVOD_ENABLE_ASYNC_COMPLETION", .why = "this build runs no operations on devices", .usual = "0"},
     {.name = "HOROVOD_ENABLE_XLA_OPS", .why = "this build has no XLA operations", .usual = "0", .matters = true},
     {.name = "HOROVOD_DISABLE_NVTX_RANGES", .why = "horo marks no NVTX ranges", .usual = "1"},
-    {.name = "HOROVOD_MPI_THREADS_DISABLE",
-     .why = "horo starts no MPI threads, so there is nothing to disable",
-     .usual = "1"},
     {.name = "HOROVOD_ADASUM_MPI_CHUNK_SIZE", .why = "horo's Adasum does not go through MPI"},
     {.name = "HOROVOD_CCL_CACHE", .why = "horo does not use oneCCL", .usual = "0"},
     {.name = "HOROVOD_SPARK_START_TIMEOUT", .why = "this version starts no ranks through Spark"},

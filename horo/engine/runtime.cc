@@ -1,6 +1,7 @@
 #include "horo/engine/runtime.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <set>
 
@@ -12,6 +13,7 @@ namespace horo::engine {
 
 namespace {
 
+constexpr auto kRest = std::chrono::microseconds(500);
 constexpr uint64_t kLeastKept = 64 << 20, kMostKept = uint64_t{1} << 40;
 
 Status stopped() { return {Code::kStopped, "horo was shut down on this rank"}; }
@@ -194,10 +196,7 @@ Status Runtime::wait(int set, const Handle& handle, Deadline deadline) {
   if (handle->done()) return handle->status();
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   where->count_waiter(1);
-  if (!drive_until(*handle, deadline)) {
-    engine_->bell().ring();  // Whoever drives must hear that somebody waits.
-    handle->wait(deadline);
-  }
+  if (!drive_until(*handle, deadline)) wait_beside(*handle, deadline);
   where->count_waiter(-1);
   if (!handle->done()) return {Code::kTimeout, "the operation is still under way"};
   return handle->status();
@@ -219,11 +218,25 @@ bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
       bell.wait(seen, next.earlier(deadline), true);
     }
   }
+  driven_at_.store(Clock::now(), std::memory_order_relaxed);
   caller_drives_.store(false, std::memory_order_seq_cst);
   bell.end_driving(seen);
   // The loop's thread sleeps until something rings: it must hear what is left to do at a certain time.
   if (!next.is_never() || others_wait()) bell.ring();
   return true;
+}
+
+// The one that drives may leave off at any time: the loop's thread must be there then, and not at rest.
+void Runtime::wait_beside(const Submission& submission, Deadline deadline) {
+  const auto change = [this](int by) {
+    std::lock_guard lock(rest_mutex_);
+    beside_ += by;
+  };
+  change(1);
+  rest_.notify_all();
+  engine_->bell().ring();  // Whoever drives must hear that somebody waits.
+  submission.wait(deadline);
+  change(-1);
 }
 
 Deadline Runtime::drive(bool may_spin) {
@@ -251,9 +264,24 @@ bool Runtime::others_wait() const {
                      [](const auto& known) { return known.second.set && known.second.set->pending() > 0; });
 }
 
+// Callers that hand in and wait, again and again, do all the work themselves, and nobody need be woken for it. So for a
+// moment after one has driven, this thread sleeps where no ring reaches it: rings, of callers and of peers, then cost
+// one atomic. What they were about is seen to by the next caller that waits, or here when the moment is over.
+bool Runtime::rest_for_callers(const std::stop_token& stop) {
+  const Time until = driven_at_.load(std::memory_order_relaxed) + kRest;
+  if (Clock::now() >= until) return false;
+  std::unique_lock lock(rest_mutex_);
+  if (beside_ > 0) return false;
+  return !rest_.wait_until(lock, stop, until, [this] { return beside_ > 0; });
+}
+
 void Runtime::loop(const std::stop_token& stop) {
   std::stop_callback wake(stop, [this] { engine_->bell().ring(); });
   while (!stop.stop_requested()) {
+    if (rest_for_callers(stop)) {
+      pool_->trim(Clock::now());
+      continue;
+    }
     const uint32_t seen = engine_->bell().look();
     Deadline next = Deadline::never();
     if (!caller_drives_.load(std::memory_order_acquire)) {

@@ -148,16 +148,24 @@ class Runtime {
   /// Under the role; returns when to come again.
   Deadline drive(bool may_spin);
   void loop(const std::stop_token& stop);
+  /// Waits beside the thread that drives, until `handle` is done or the deadline.
+  void wait_beside(const Submission& submission, Deadline deadline);
+  /// The loop's own thread: false when it is to see to things now.
+  bool rest_for_callers(const std::stop_token& stop);
   std::unique_ptr<BufferPool> make_pool();
 
   NegotiationOptions negotiation_;
   std::unique_ptr<group::Engine> engine_;
-  std::unique_ptr<BufferPool> pool_;        ///< Of all sets; outlives them.
-  std::unique_ptr<Timeline> timeline_;      ///< Uses the engine's log; used by the sets.
-  Metrics metrics_;                         ///< Used by the sets.
-  std::mutex role_;                         ///< Held by whoever drives the loop.
-  std::atomic<bool> caller_drives_{false};  ///< Then the loop's own thread leaves it alone.
-  std::mutex reforming_;                    ///< One reform() at a time.
+  std::unique_ptr<BufferPool> pool_;          ///< Of all sets; outlives them.
+  std::unique_ptr<Timeline> timeline_;        ///< Uses the engine's log; used by the sets.
+  Metrics metrics_;                           ///< Used by the sets.
+  std::mutex role_;                           ///< Held by whoever drives the loop.
+  std::atomic<bool> caller_drives_{false};    ///< Then the loop's own thread leaves it alone.
+  std::atomic<Time> driven_at_{Time::min()};  ///< When the last caller left off driving.
+  std::mutex rest_mutex_;
+  std::condition_variable_any rest_;  ///< What the loop's thread sleeps on while it rests.
+  int beside_ = 0;                    ///< Threads that wait and do not drive; it does not rest then.
+  std::mutex reforming_;              ///< One reform() at a time.
   mutable std::mutex mutex_;
   std::shared_ptr<const Seating> seating_;
   std::map<int, Known> sets_;

@@ -211,9 +211,10 @@ Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& rank
 
 Result<std::shared_ptr<Group>> Engine::create_group_of_several(const std::vector<int>& ranks, Deadline deadline) {
   const collective::Shape shape = shape_of(ranks);
-  GroupOffer offer{.needs_wires = shape.hosts().size() > 1, .settings = common_settings()};
+  const bool own_plane = options_.fabric == nullptr;
+  GroupOffer offer{.needs_wires = own_plane && shape.hosts().size() > 1, .settings = common_settings()};
   Holding holding;
-  if (shape.most_per_host() > 1 && memory_ != nullptr) {
+  if (own_plane && shape.most_per_host() > 1 && memory_ != nullptr) {
     if (Status offered = offer_memory(ranks, offer, holding); !offered.ok()) {
       log_.info("a group of ", ranks_text(ranks), " uses sockets: ", offered);
     }

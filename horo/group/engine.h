@@ -14,6 +14,7 @@
 #include "horo/device/loader.h"
 #include "horo/group/bell.h"
 #include "horo/group/control.h"
+#include "horo/group/fabric.h"
 #include "horo/group/group.h"
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
@@ -33,6 +34,7 @@ struct EngineOptions {
   Config config;
   Log::Sink log_sink;
   const horo_device_plugin* device_plugin = nullptr;  ///< For tests: instead of the one that is installed.
+  std::shared_ptr<Fabric> fabric;  ///< Moves the data of groups of several; null: horo itself does.
 };
 
 /// Thread-safe. Several engines in one process are fine.
@@ -111,6 +113,7 @@ class Engine {
                                           const collective::Shape& shape) const;
   Result<std::unique_ptr<Plane>> make_plane(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
                                             transport::Watcher& watcher, Deadline deadline);
+  Result<std::unique_ptr<Plane>> make_fabric_plane(const std::vector<int>& ranks, const GroupTerms& terms);
   Result<transport::Space> make_space(const std::vector<int>& ranks, const GroupTerms& terms, std::byte* area,
                                       transport::Watcher& watcher);
   Result<std::unique_ptr<Plane>> make_direct_plane(const std::vector<int>& ranks, const GroupTerms& terms,

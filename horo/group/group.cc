@@ -170,7 +170,8 @@ Status Group::execute(const collective::Operation& operation, const std::byte* i
                       bool may_spin) {
   if (!operation.where.on_device()) return execute_on_host(operation, in, out, deadline, may_spin);
   const auto on_host = [&](const collective::Operation& small, const std::byte* from, std::byte* to) {
-    return execute_on_host(small, from, to, deadline, may_spin);
+    // Members come to these within moments of each other: the waiting that is allowed to be awake is short.
+    return execute_on_host(small, from, to, deadline, true);
   };
   return on_devices_->run(operation, in, out, on_host, may_spin);
 }
