@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "horo/api/handles.h"
+#include "horo/api/observe.h"
 #include "horo/base/text.h"
 
 namespace {

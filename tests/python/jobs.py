@@ -13,6 +13,7 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 PRELUDE = """
 import contextlib, os, signal, sys, threading, time, urllib.request, weakref
@@ -109,3 +110,29 @@ def launch(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def run_suite(folder: Path, variable: str, count: int, *arguments: str, seconds: float = 480) -> tuple[int, str]:
+    """The tests of a folder on all ranks of a job, which `variable` tells that they are such. The exit code and what
+    the ranks said. A job that takes too long is ended, and says how far it was."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HORO_", "HOROVOD_"))}
+    # A rank that waits for one that went another way must not wait for ever.
+    settings = {variable: "1", "HORO_STALL_ABORT": "60", "HORO_STALL_WARNING": "10", "OMP_NUM_THREADS": "1"}
+    # -x: a rank that fails ends, or the others would wait for it in the next operation.
+    suite = [sys.executable, "-u", "-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    job = subprocess.Popen(
+        [launcher(), "run", "-np", str(count), *suite, *arguments],
+        env={**inherited, **settings},
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output = job.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        job.send_signal(signal.SIGTERM)  # The launcher ends its ranks.
+        output = f"{job.communicate(timeout=60)[0]}\nkilled after {seconds} s"
+    return job.returncode, output

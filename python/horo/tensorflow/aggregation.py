@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horo.tensorflow.graph import unconverted
 from horo.tensorflow.reductions import dense
 
 
@@ -41,6 +42,7 @@ class LocalGradientAggregationHelper:
                     zeros = tf.zeros(variable.shape, gradient.dtype)
                     self._sums[index] = tf.Variable(zeros, trainable=False, name=f"horo_sum_{index}")
 
+    @unconverted
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """The reduced sums at the last pass of a step; at others what has come together here."""
         if self.backward_passes_per_step == 1:
@@ -72,6 +74,7 @@ class LocalGradientAggregationHelper:
             result[index] = one
         return result
 
+    @unconverted
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
         """Calls it where compute_gradients() has just reduced; does nothing else."""
         if self.backward_passes_per_step == 1 or self.counter is None:

@@ -9,9 +9,11 @@ from horo import objects
 from horo.grouping import in_groups
 from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.gradients import GROUP_BYTES, bytes_of, name_of
+from horo.tensorflow.graph import unconverted
 from horo.tensorflow.mpi_ops import broadcast_
 
 
+@unconverted
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,

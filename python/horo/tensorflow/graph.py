@@ -15,6 +15,9 @@ _FUNCTION = "FuncGraph"
 # More bytes than what TensorFlow copies into a graph as a constant; others become inputs of the graph.
 _TOKEN_BYTES = 256
 
+# Keeps AutoGraph away: it would rewrite every function of this package, which takes milliseconds for each operation.
+unconverted = tf.autograph.experimental.do_not_convert
+
 _used: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
 
 

@@ -36,7 +36,7 @@ from horo.collectives import Adasum, Average, Max, Min, Product, Sum, reduction
 from horo.observe import start_timeline, stop_timeline
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horo.tensorflow.errors import horo_errors
-from horo.tensorflow.graph import operation_name, token
+from horo.tensorflow.graph import operation_name, token, unconverted
 from horo.tensorflow.library import ops
 from horo.world import world
 
@@ -97,6 +97,7 @@ def reduce_tensors(
     return _run(kind, tensors, name, process_set, grouped, reduction=number, **bits)
 
 
+@unconverted
 def _allreduce(
     tensor: Any,
     name: str | None = None,
@@ -111,6 +112,7 @@ def _allreduce(
     return reduce_tensors("allreduce", tensors, name, reduction(None, op), *factors, process_set, False)[0]
 
 
+@unconverted
 def _grouped_allreduce(
     tensors: Iterable[Any],
     name: str | None = None,
@@ -125,6 +127,7 @@ def _grouped_allreduce(
     return reduce_tensors("allreduce", _tensors(tensors, "allreduce"), name, number, *factors, process_set, True)
 
 
+@unconverted
 def _reducescatter(
     tensor: Any,
     name: str | None = None,
@@ -139,6 +142,7 @@ def _reducescatter(
     return reduce_tensors("reducescatter", tensors, name, reduction(None, op), *factors, process_set, False)[0]
 
 
+@unconverted
 def _grouped_reducescatter(
     tensors: Iterable[Any],
     name: str | None = None,
@@ -153,6 +157,7 @@ def _grouped_reducescatter(
     return reduce_tensors("reducescatter", given, name, reduction(None, op), *factors, process_set, True)
 
 
+@unconverted
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -163,6 +168,7 @@ def allgather(
     return _run("allgather", [tf.convert_to_tensor(tensor)], name, process_set, False).gathered[0]
 
 
+@unconverted
 def grouped_allgather(
     tensors: Iterable[Any],
     name: str | None = None,
@@ -172,6 +178,7 @@ def grouped_allgather(
     return list(_run("allgather", _tensors(tensors, "allgather"), name, process_set, True).gathered)
 
 
+@unconverted
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -183,6 +190,7 @@ def broadcast(
     return _run("broadcast", [tf.convert_to_tensor(tensor)], name, process_set, False, root_rank=root_rank)[0]
 
 
+@unconverted
 def grouped_broadcast(
     tensors: Iterable[Any],
     root_rank: int,
@@ -193,6 +201,7 @@ def grouped_broadcast(
     return _run("broadcast", _tensors(tensors, "broadcast"), name, process_set, True, root_rank=root_rank)
 
 
+@unconverted
 def broadcast_(
     variables: Iterable[Any],
     root_rank: int,
@@ -207,6 +216,7 @@ def broadcast_(
     return given
 
 
+@unconverted
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -224,6 +234,7 @@ def alltoall(
     return done.received[0] if splits is None else (done.received[0], tf.cast(done.rows[0], kind))
 
 
+@unconverted
 def join() -> tf.Tensor:
     """This rank has no more data: it takes part in the reductions of the others with data that changes nothing, until
     all ranks have joined. Gives the last rank that did."""
@@ -237,27 +248,32 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     operations.barrier(process_set)
 
 
+@unconverted
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """The number of ranks when it runs, not when it is traced."""
     with horo_errors():
         return ops().horo_size(process_set_id=process_set_id, name=name)
 
 
+@unconverted
 def rank_op(name: str | None = None) -> tf.Tensor:
     with horo_errors():
         return ops().horo_rank(name=name)
 
 
+@unconverted
 def local_size_op(name: str | None = None) -> tf.Tensor:
     with horo_errors():
         return ops().horo_local_size(name=name)
 
 
+@unconverted
 def local_rank_op(name: str | None = None) -> tf.Tensor:
     with horo_errors():
         return ops().horo_local_rank(name=name)
 
 
+@unconverted
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """1 if this rank is in the set, else 0."""
     with horo_errors():

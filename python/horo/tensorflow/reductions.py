@@ -10,6 +10,7 @@ import tensorflow as tf
 from horo.collectives import Average, Sum, reduction
 from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.compression import Compression
+from horo.tensorflow.graph import unconverted
 from horo.tensorflow.mpi_ops import grouped_allgather, reduce_tensors
 
 
@@ -49,6 +50,7 @@ def _check_sparse(prescale_factor: float, postscale_factor: float) -> None:
         raise NotImplementedError("prescale_factor and postscale_factor are for dense tensors only")
 
 
+@unconverted
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -76,6 +78,7 @@ def allreduce(
     return compression.decompress(reduced, context)
 
 
+@unconverted
 def grouped_allreduce(
     tensors: Iterable[Any],
     average: bool | None = None,
@@ -111,6 +114,7 @@ def grouped_allreduce(
     return done
 
 
+@unconverted
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -130,6 +134,7 @@ def reducescatter(
     return compression.decompress(reduced, context)
 
 
+@unconverted
 def grouped_reducescatter(
     tensors: Iterable[Any],
     device_dense: str = "",

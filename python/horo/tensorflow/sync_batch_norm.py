@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from horo.collectives import Sum
 from horo.process_sets import ProcessSet, global_process_set
+from horo.tensorflow.graph import unconverted
 from horo.tensorflow.reductions import allreduce
 
 
@@ -27,6 +28,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         name = f"sync_batch_norm.{self.path or self.name}.{what}"
         return allreduce(tensor, op=Sum, name=name, process_set=self._horo_set)
 
+    @unconverted
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         values = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
         weights = tf.ones_like(values[..., :1]) if mask is None else tf.cast(mask, values.dtype)

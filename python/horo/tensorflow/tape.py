@@ -11,6 +11,7 @@ from horo.collectives import Average
 from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.compression import Compression
 from horo.tensorflow.gradients import Reduction
+from horo.tensorflow.graph import unconverted
 
 
 class _Named:
@@ -42,6 +43,7 @@ class _DistributedGradientTape(tf.GradientTape):
         local = [pair for pair in pairs if id(pair[1]) in self._horo_local]
         return local, [pair for pair in pairs if id(pair[1]) not in self._horo_local]
 
+    @unconverted
     def gradient(
         self,
         target: Any,
@@ -73,6 +75,7 @@ class _DistributedGradientTape(tf.GradientTape):
         return gradient / members
 
 
+@unconverted
 def DistributedGradientTape(
     gradtape: tf.GradientTape,
     device_dense: str = "",
@@ -99,6 +102,7 @@ def DistributedGradientTape(
     return _DistributedGradientTape(gradtape, reduction, scale_local_gradients)
 
 
+@unconverted
 def PartialDistributedGradientTape(
     gradtape: tf.GradientTape,
     device_dense: str = "",

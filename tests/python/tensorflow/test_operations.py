@@ -203,8 +203,9 @@ def test_join_waits_for_all(hvd: ModuleType, mode: str) -> None:
 
 
 def test_process_sets_work_apart(hvd: ModuleType, mode: str) -> None:
-    everyone = list(range(hvd.size()))
-    mine = hvd.add_process_set(everyone[:1])
+    if hvd.size() == 1:
+        pytest.skip("one rank has no other set than that of all")
+    mine = hvd.add_process_set([0])
 
     @functools.partial(in_mode, mode)
     def alone(x: tf.Tensor) -> list[tf.Tensor]:

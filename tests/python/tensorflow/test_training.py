@@ -14,11 +14,7 @@ import horo
 
 
 def handed_in() -> int:
-    return horo.metrics()["operations"]["allreduce"]["handed_in"]
-
-
-def batches() -> int:
-    return horo.metrics()["operations"]["allreduce"]["batches"]
+    return horo.metrics()["process_sets"][0]["operations"]["allreduce"]["handed_in"]
 
 
 @pytest.mark.parametrize("mode", MODES)
