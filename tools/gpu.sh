@@ -94,9 +94,10 @@ if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
   fi
 fi
 if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
-  run sanitizer-1 120 horo run -np 1 compute-sanitizer --error-exitcode 9 "$python" "$(gpu operations)" --quick
-  HORO_DEVICE_PATH=direct run sanitizer-2 120 horo run -np 2 compute-sanitizer --error-exitcode 9 "$python" \
-    "$(gpu operations)" --quick
+  run sanitizer-1 150 horo run -np 1 compute-sanitizer --error-exitcode 9 --kernel-name-exclude regex=at:: "$python" \
+    "$(gpu operations)" --kernels
+  HORO_DEVICE_PATH=direct run sanitizer-2 150 horo run -np 2 compute-sanitizer --error-exitcode 9 \
+    --kernel-name-exclude regex=at:: "$python" "$(gpu operations)" --kernels
 fi
 printf '\n%s\n' "---- $(date +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null)"
 printf '%s\n' "${table[@]}"

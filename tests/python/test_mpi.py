@@ -111,12 +111,15 @@ def splits() -> None:
     horo.shutdown()
 
     mine = horo.ProcessSet(half)
-    horo.init(comm=[world, half], process_sets=[mine])
+    horo.init(process_sets=[mine])
     assert (horo.rank(), horo.size()) == (world.rank, world.size)
     assert mine.ranks == sorted(members)
     assert mine.included()
     assert horo.allreduce(np.array([float(world.rank)]), op=horo.Sum, process_set=mine)[0] == sum(members)
     assert horo.allreduce(np.array([1.0]), op=horo.Sum)[0] == world.size
+    horo.shutdown()
+    horo.init(comm=[world, half])
+    assert horo.size() == world.size
     horo.shutdown()
 
     chosen = [world.size - 1, 0]
