@@ -41,7 +41,7 @@ def mpi_library(family: str) -> str | None:
 
 @contextmanager
 def mpi4py_finds(family: str) -> Iterator[dict[str, str]]:
-    """Settings by which mpi4py takes this library. Its wheel knows MPICH's as libmpi.so.12, which is not Debian's name."""
+    """Settings by which mpi4py takes this library. Its wheel knows MPICH's as libmpi.so.12; Debian has another name."""
     library = mpi_library(family)
     if library is None:
         pytest.skip(f"the library of {family} is not installed")
