@@ -1,12 +1,13 @@
 // Looking at a runtime: its timeline and its metrics.
 
+#include "horo/api/observe.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
 
 #include "horo/api/handles.h"
-#include "horo/api/observe.h"
 #include "horo/base/text.h"
 
 namespace {

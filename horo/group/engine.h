@@ -34,7 +34,7 @@ struct EngineOptions {
   Config config;
   Log::Sink log_sink;
   const horo_device_plugin* device_plugin = nullptr;  ///< For tests: instead of the one that is installed.
-  std::shared_ptr<Fabric> fabric;  ///< Moves the data of groups of several; null: horo itself does.
+  std::shared_ptr<Fabric> fabric;                     ///< Moves the data of groups of several; null: horo itself does.
 };
 
 /// Thread-safe. Several engines in one process are fine.
