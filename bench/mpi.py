@@ -120,9 +120,9 @@ def main() -> None:
         report(spent)
     else:
         for family, name in (("openmpi", "mpirun"), ("mpich", "mpiexec")):
-            library = launched.mpi_library(family) or ""
             words = ["rank-operations", "--rounds", str(given.rounds)]
-            print(f"{family}\n{run(commands()[name], *words, MPI4PY_LIBMPI=library)}")
+            with launched.mpi4py_finds(family) as settings:
+                print(f"{family}\n{run(commands()[name], *words, **settings)}")
 
 
 if __name__ == "__main__":

@@ -56,11 +56,18 @@ Result<Config> read_config(const char* const* settings) {
 Rejoining Joining::joined() {
   if (meeting.loan) meeting.loan->keep();
   meeting.letter.reset();
-  Rejoining next{.key = meeting.key, .generation = generation};
-  if (meeting.lasts) {
-    next.place = meeting.place;
-    next.server = meeting.server;
-    next.log = log;
+  // A job of some of the processes leaves what is known about the job of all as it is.
+  Rejoining next = before;
+  if (meeting.fabric == nullptr) next.times[list] = generation;
+  if (list.empty()) {
+    next.key = meeting.key;
+    if (meeting.lasts) {
+      next.place = meeting.place;
+      next.server = meeting.server;
+      next.log = log;
+    }
+  } else if (next.key == nullptr && !meeting.lasts) {
+    next.key = meeting.key;  // Its descriptor is closed.
   }
   return next;
 }
@@ -76,8 +83,11 @@ Result<Joining> prepare(const horo_engine_options& options, const Rejoining& bef
     const Environment nearby = environment.with({{"HORO_INTERFACE", "127.0.0.1"}});
     HORO_ASSIGN(config, Config::read(kTables, nearby, kOldVariables));
   }
-  const int generation = before.key == nullptr ? 0 : before.generation + 1;
-  const std::string job = meeting.place.job + list_suffix(ranks_of(options));
+  const std::string list = list_suffix(ranks_of(options));
+  const auto came = before.times.find(list);
+  // What ranks agree on through MPI has a new name each time.
+  const int generation = came == before.times.end() || meeting.fabric != nullptr ? 0 : came->second + 1;
+  const std::string job = meeting.place.job + list;
   group::EngineOptions engine{.rank = meeting.place.rank,
                               .size = meeting.place.size,
                               .job = generation == 0 ? job : text(job, "~", generation),
@@ -86,7 +96,7 @@ Result<Joining> prepare(const horo_engine_options& options, const Rejoining& bef
                               .config = config,
                               .log_sink = sink_of(options),
                               .fabric = meeting.moves_data ? meeting.fabric : nullptr};
-  Joining joining{std::move(log), {}, std::move(meeting), std::move(engine), generation};
+  Joining joining{std::move(log), {}, std::move(meeting), std::move(engine), before, list, generation};
   if (joining.options.size > 1) {
     const Deadline deadline = Deadline::after(config.get(group::kTimeout));
     HORO_ASSIGN(joining.access,

@@ -22,7 +22,9 @@ struct Joining {
   rendezvous::StoreAccess access;
   Meeting meeting;
   group::EngineOptions options;
-  int generation = 0;
+  Rejoining before;
+  std::string list;    ///< Of the job's ranks, where they are not all processes (list_suffix).
+  int generation = 0;  ///< How often this process has joined the job before.
 };
 
 /// `before`: what this process's last time in the job has left. The ranks meet under another name each time, since the

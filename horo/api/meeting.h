@@ -2,6 +2,7 @@
 // variables say (rendezvous/launcher.h), through a file of the host's or through MPI.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,7 +22,8 @@ namespace horo::api {
 /// What a runtime leaves to the next one of this process in the same job.
 struct Rejoining {
   std::shared_ptr<const net::Key> key;  ///< The descriptor that it came from is closed.
-  int generation = 0;                   ///< How often this process has joined the job before.
+  /// How often this process has joined the job before, by the list of its ranks (list_suffix).
+  std::map<std::string, int> times;
   /// Where the ranks met, if they found out at run time; the first rank serves there until it ends.
   std::optional<rendezvous::JobPlace> place;
   std::shared_ptr<rendezvous::TcpStoreServer> server;

@@ -39,6 +39,18 @@ def mpi_library(family: str) -> str | None:
     return str(found[0]) if found else None
 
 
+@contextmanager
+def mpi4py_finds(family: str) -> Iterator[dict[str, str]]:
+    """Settings by which mpi4py takes this library. Its wheel knows MPICH's as libmpi.so.12; Debian has another name."""
+    library = mpi_library(family)
+    if library is None:
+        pytest.skip(f"the library of {family} is not installed")
+    with tempfile.TemporaryDirectory() as folder:
+        if family == "mpich":
+            (Path(folder) / "libmpi.so.12").symlink_to(library)
+        yield {"MPI4PY_LIBMPI": library, "LD_LIBRARY_PATH": folder}
+
+
 def environment(**settings: str) -> dict[str, str]:
     started = ("HORO_", "HOROVOD_", "OMPI_", "PMI", "TORCHELASTIC_", "SLURM_")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(started)}

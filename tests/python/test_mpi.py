@@ -149,10 +149,8 @@ def splits() -> None:
 @pytest.mark.parametrize("family", launched.FAMILIES)
 def test_communicators_of_mpi4py_are_jobs_and_process_sets(family: str) -> None:
     pytest.importorskip("mpi4py")
-    library = launched.mpi_library(family)
-    if library is None:
-        pytest.skip(f"the library of {family} is not installed")
-    said = launched.mpirun(family, 4, splits, MPI4PY_LIBMPI=library)
+    with launched.mpi4py_finds(family) as settings:
+        said = launched.mpirun(family, 4, splits, **settings)
     for rank in range(4):
         assert f"rank {rank} is done: " in said
 
