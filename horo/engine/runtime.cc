@@ -254,7 +254,8 @@ bool Runtime::others_wait() const {
 }
 
 void Runtime::loop(const std::stop_token& stop) {
-  std::stop_callback wake(stop, [this] { engine_->bell().ring(); });
+  // A caller that drives would take an ordinary ring for its own, and leave this thread asleep for ever.
+  std::stop_callback wake(stop, [this] { engine_->bell().ring_sleepers(); });
   while (!stop.stop_requested()) {
     const uint32_t seen = engine_->bell().look();
     Deadline next = Deadline::never();
