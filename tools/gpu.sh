@@ -10,7 +10,7 @@ logs=$PWD/build/gpu-logs
 mkdir -p "$out" "$logs"
 : >"$out/gpu.log"
 site=$PWD/build/gpu-site
-parts=${PARTS:-build check operations training killed bench mps}
+parts=${PARTS:-build check operations training killed bench mps sanitizer}
 python=${PYTHON:-python3}
 began=$(date +%s)
 table=()
@@ -88,9 +88,16 @@ if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
     run operations-2-mps 100 horo run -np 2 "$python" "$(gpu operations)" --quick
     bench -mps
     echo quit | nvidia-cuda-mps-control >/dev/null
+    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
   else
     table+=("mps                          not available")
   fi
+fi
+if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
+  run sanitizer-1 150 horo run -np 1 compute-sanitizer --error-exitcode 9 --kernel-name-exclude regex=at:: "$python" \
+    "$(gpu operations)" --kernels
+  HORO_DEVICE_PATH=direct run sanitizer-2 150 horo run -np 2 compute-sanitizer --error-exitcode 9 \
+    --kernel-name-exclude regex=at:: "$python" "$(gpu operations)" --kernels
 fi
 printf '\n%s\n' "---- $(date +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null)"
 printf '%s\n' "${table[@]}"

@@ -99,6 +99,20 @@ Result<SshOptions> ssh_of(const FlagValues& flags, Duration start_timeout) {
   return ssh;
 }
 
+/// --min-np and --max-np are about the ranks that the job begins with: nobody enters later.
+Status make_elastic(const FlagValues& flags, RunOptions& options) {
+  if (!flags.has("--min-num-proc") && !flags.has("--max-num-proc")) return {};
+  const auto size = static_cast<int>(options.placement.ranks.size());
+  const auto least = static_cast<int>(number_of(flags, "--min-num-proc", 1));
+  const auto most = static_cast<int>(number_of(flags, "--max-num-proc", size));
+  if (least > size) return invalid(text("--min-np ", least, " with ", size, " ranks; give -np ", least, " or more"));
+  if (most < size) return invalid(text("--max-np ", most, " with ", size, " ranks; give -np ", most, " or fewer"));
+  options.least_ranks = least;
+  options.variables["HORO_ELASTIC_MIN_RANKS"] = std::to_string(least);
+  options.variables["HOROVOD_ELASTIC"] = "1";
+  return {};
+}
+
 Result<Duration> start_timeout_of(const FlagValues& flags, const Environment& environment) {
   if (flags.has("--start-timeout")) return seconds_of(number_of(flags, "--start-timeout", 0));
   const Knob* only[] = {&rendezvous::kStartTimeout};
@@ -141,6 +155,14 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   if (port > kMostPort) return invalid(text("--store-port ", port, " is no port: at most ", kMostPort));
   options.store_port = static_cast<uint16_t>(port);
   options.notes = notes_of(flags);
+  options.mpi = {flags.is_on("--mpi"), flags.find("--mpi-args").value_or(""),
+                 flags.find("--binding-args").value_or("")};
+  for (const char* name : {"--mpi-args", "--binding-args"}) {
+    if (!options.mpi.wanted && flags.has(name)) {
+      options.notes.push_back(text(name, " changes nothing: without --mpi horo starts the ranks itself"));
+    }
+  }
+  HORO_TRY(make_elastic(flags, options));
   return options;
 }
 

@@ -12,6 +12,13 @@
 
 namespace horo::cli::launch {
 
+/// Ranks that mpirun starts instead of horo.
+struct MpiOptions {
+  bool wanted = false;
+  std::string arguments;  ///< More words for mpirun.
+  std::string binding;    ///< Instead of its usual ones.
+};
+
 struct RunOptions {
   Placement placement;
   std::vector<std::string> command;
@@ -27,6 +34,8 @@ struct RunOptions {
   Duration start_timeout = std::chrono::seconds(30);
   Duration grace = std::chrono::seconds(5);
   uint16_t store_port = 0;
+  MpiOptions mpi;
+  int least_ranks = 0;             ///< With fewer the job ends; 0: with any rank that is lost.
   std::vector<std::string> notes;  ///< Lines for the user.
 };
 

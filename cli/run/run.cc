@@ -4,6 +4,7 @@
 
 #include "cli/run/check_build.h"
 #include "cli/run/launcher.h"
+#include "cli/run/mpi_command.h"
 #include "cli/run/options.h"
 
 #include "horo/base/build.h"
@@ -39,7 +40,10 @@ int run_command(const std::vector<std::string>& words) {
     return 0;
   }
   const auto options = make_options(std::move(*flags), Environment::of_process());
-  return options.ok() ? run_job(*options) : refuse(options.status());
+  if (!options.ok()) return refuse(options.status());
+  if (!options->mpi.wanted) return run_job(*options);
+  for (const std::string& note : options->notes) std::cerr << "horo run: " << note << '\n';
+  return refuse(run_through_mpi(*options, Environment::of_process()));
 }
 
 }  // namespace horo::cli::launch

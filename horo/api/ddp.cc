@@ -275,13 +275,14 @@ int horo_reducer_under_way(const horo_reducer* reducer) {
   return reducer->process.is_current() && reducer->reducer->under_way() ? 1 : 0;
 }
 
-horo_status* horo_reducer_fail(horo_reducer* reducer, const char* why) {
+horo_status* horo_reducer_fail(horo_reducer* reducer, horo_code code, const char* why) {
   return guarded([&]() -> Status {
     HORO_TRY(check(reducer, "horo_reducer_fail"));
     if (why == nullptr) return wrong("horo_reducer_fail: the reason is null");
-    // An operation of the caller's that failed because another rank had failed before.
-    const bool follows = std::strstr(why, "mismatch: ") != nullptr;
-    return reducer->reducer->fail(Status(follows ? Code::kMismatch : Code::kInvalidArgument, why));
+    if (code == HORO_OK || static_cast<unsigned>(code) > HORO_INTERNAL) {
+      return wrong(horo::text("horo_reducer_fail: ", static_cast<int>(code), " is no code of a failure"));
+    }
+    return reducer->reducer->fail(Status(static_cast<Code>(code), why));
   });
 }
 

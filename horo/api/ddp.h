@@ -160,8 +160,9 @@ int horo_reducer_under_way(const horo_reducer* reducer);
 
 /* The caller cannot go on with this iteration (a hook of its own failed): it ends with these words on all ranks, in
  * horo_reducer_finish(), which is to be called next. The same holds after horo_reducer_ready() failed in an iteration.
- */
-horo_status* horo_reducer_fail(horo_reducer* reducer, const char* why);
+ * `code`: HORO_INVALID_ARGUMENT, or whatever all ranks are to get; HORO_MISMATCH where an operation of the caller's
+ * only failed because another rank had failed before, whose words are preferred then. */
+horo_status* horo_reducer_fail(horo_reducer* reducer, horo_code code, const char* why);
 
 /* What horo_reducer_finish() made of a parameter. */
 typedef enum horo_outcome {

@@ -87,7 +87,9 @@ class Reducer {
   void deliver(size_t bucket, const void* result) { check(horo_reducer_deliver(get(), bucket, result)); }
   bool all_launched() const { return horo_reducer_all_launched(get()) == 1; }
   bool under_way() const { return horo_reducer_under_way(get()) == 1; }
-  void fail(const std::string& why) { check(horo_reducer_fail(get(), why.c_str())); }
+  void fail(const std::string& why, horo_code code = HORO_INVALID_ARGUMENT) {
+    check(horo_reducer_fail(get(), code, why.c_str()));
+  }
   /// Outputs where the gradients were. One outcome for each parameter.
   std::vector<horo_outcome> finish(double timeout = -1) { return finish_at(nullptr, timeout); }
   std::vector<horo_outcome> finish_at(void* const* outputs, double timeout = -1) {

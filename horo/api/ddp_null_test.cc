@@ -51,7 +51,7 @@ std::map<std::string, std::function<std::string()>> null_calls() {
       {"horo_reducer_deliver", [] { return words_of(horo_reducer_deliver(nullptr, 0, nullptr)); }},
       {"horo_reducer_all_launched", [] { return unless(-1, horo_reducer_all_launched(nullptr)); }},
       {"horo_reducer_under_way", [] { return unless(-1, horo_reducer_under_way(nullptr)); }},
-      {"horo_reducer_fail", [] { return words_of(horo_reducer_fail(nullptr, "why")); }},
+      {"horo_reducer_fail", [] { return words_of(horo_reducer_fail(nullptr, HORO_INTERNAL, "why")); }},
       {"horo_reducer_finish", [] { return words_of(horo_reducer_finish(nullptr, -1, nullptr, nullptr)); }},
       {"horo_reducer_set_hook", [] { return words_of(horo_reducer_set_hook(nullptr, &hook)); }},
       {"horo_reducer_set_divisor", [] { return words_of(horo_reducer_set_divisor(nullptr, 1)); }},

@@ -11,9 +11,13 @@ using horo::Status;
 using horo::api::is_absent;
 
 Status start(const horo_engine_options& options, horo_engine& handle) {
-  HORO_ASSIGN(horo::api::Joining joining, horo::api::prepare(options, nullptr, 0));
+  HORO_ASSIGN(horo::api::Joining joining, horo::api::prepare(options, {}));
   HORO_ASSIGN(handle.engine, horo::group::Engine::start(std::move(joining.options)));
-  joining.joined();
+  handle.rejoining = joining.joined();
+  handle.fabric = joining.meeting.fabric;
+  if (handle.fabric != nullptr) {
+    handle.fabric->at_end([](void* engine) { horo_engine_shutdown(static_cast<horo_engine*>(engine)); }, &handle);
+  }
   return {};
 }
 
@@ -42,7 +46,10 @@ void horo_engine_shutdown(horo_engine* engine) {
   engine->engine->shutdown();
 }
 
-void horo_engine_destroy(horo_engine* engine) { delete engine; }
+void horo_engine_destroy(horo_engine* engine) {
+  if (engine != nullptr && engine->fabric != nullptr) engine->fabric->forget(engine);
+  delete engine;
+}
 
 int horo_engine_rank(const horo_engine* engine) {
   return is_absent(engine, "horo_engine_rank", "engine") ? -1 : engine->engine->rank();

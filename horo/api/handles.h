@@ -9,12 +9,12 @@
 #include <string>
 
 #include "horo/api/horo.h"
+#include "horo/api/meeting.h"
 #include "horo/base/status.h"
 #include "horo/engine/runtime.h"
 #include "horo/group/courier.h"
 #include "horo/group/engine.h"
 #include "horo/group/fork.h"
-#include "horo/net/key.h"
 #include "horo/rendezvous/tcp_store.h"
 
 struct horo_status {
@@ -29,6 +29,8 @@ struct horo_group {
 };
 
 struct horo_engine {
+  std::shared_ptr<horo::api::PluginFabric> fabric;  ///< Through which the ranks met; null: they did not.
+  horo::api::Rejoining rejoining;                   ///< Keeps the store open that other ranks may still use.
   std::unique_ptr<horo::rendezvous::Store> store;
   std::unique_ptr<horo::group::Engine> engine;
   std::unique_ptr<horo::group::Courier> courier;  ///< Null until messages are opened; goes before the engine.
@@ -60,8 +62,8 @@ struct Process {
 
 struct horo_runtime {
   std::shared_ptr<horo::engine::Runtime> runtime;
-  std::shared_ptr<const horo::net::Key> key;  ///< For a successor: the descriptor that it came from is closed.
-  int generation = 0;                         ///< How often this process has joined the job before.
+  horo::api::Rejoining rejoining;                   ///< For a successor.
+  std::shared_ptr<horo::api::PluginFabric> fabric;  ///< Through which the ranks met; null: they did not.
   horo::api::Process process;
   std::atomic<int> holders = 1;  ///< Its owner, and who has acquired it since it was published.
 };

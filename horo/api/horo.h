@@ -132,10 +132,13 @@ typedef struct horo_engine_options {
   void* log_context;
   const void* key; /* the job's key itself, 32 bytes, which goes before any file. NULL: `key_file` */
   size_t key_bytes;
+  const int* communicator; /* Fortran handle of the MPI communicator whose members are the job. NULL: all processes */
+  const int* ranks;        /* those of the processes that are the job, in the order of their new ranks. NULL: all */
+  size_t rank_count;
 } horo_engine_options;
 
 #define HORO_ENGINE_OPTIONS_INIT \
-  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+  { sizeof(horo_engine_options), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0 }
 
 /* Where the ranks of a job meet, for programs that tell each other its address in their own way. `address` may end in
  * ":0"; without a key (NULL, 0) it must be on loopback. Serves until it is destroyed, which may be once a rank has
@@ -324,6 +327,18 @@ int horo_runtime_cross_size(const horo_runtime* runtime);
 /* 1 when all hosts have equally many ranks. */
 int horo_runtime_is_homogeneous(const horo_runtime* runtime);
 
+/* Counts up with every rank that is lost. */
+uint64_t horo_runtime_epoch(const horo_runtime* runtime);
+/* Goes on without the ranks that are lost, in place: no process restarts, nothing connects again (docs/elastic.md).
+ * Called by all survivors, when their operations have failed with HORO_PEER_LOST; waits up to `timeout` seconds
+ * (negative: for ever) for all of them. They are numbered anew, in the order of their ranks: rank, size and the places
+ * on hosts change. Set 0 has all that are left; other process sets go on under their numbers if all their members are
+ * left, and are over otherwise. Whoever is lost meanwhile is left out too. Without a loss the same ranks begin anew.
+ *
+ * HORO_TIMEOUT: a rank that is alive did not come. HORO_EVICTED: the others went on without this rank.
+ * HORO_UNAVAILABLE: too many ranks are silent without being known to be dead, so that they may go on elsewhere. */
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout);
+
 /* Where a result of unknown size goes: called on a thread of the library with the shape; NULL: no memory. */
 typedef void* (*horo_allocate)(void* context, const int64_t* shape, size_t dimensions);
 
@@ -431,52 +446,6 @@ horo_status* horo_runtime_set_ranks(const horo_runtime* runtime, int set, int* r
  * called by all of `ranks` (rising, this one included) in the same order; waits for them. Ends with
  * horo_group_destroy(). It keeps the runtime's memory alive, and fails with HORO_STOPPED after its shutdown. */
 horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t count, horo_group** group);
-
-/* Writes what the tensors of this rank go through to a file, as a Chrome trace that can be read at any time
- * (docs/timeline.md); from now on, and until the timeline is stopped or the runtime ends. `path` is rank 0's file; rank
- * 3 turns "t.json" into "t.rank3.json". Another timeline of this rank is finished first. */
-horo_status* horo_runtime_start_timeline(horo_runtime* runtime, const char* path, int mark_cycles);
-/* The file is complete when this returns. Nothing happens when none is written. */
-horo_status* horo_runtime_stop_timeline(horo_runtime* runtime);
-
-/* How long things took: buckets[k] counts what took at most 2^k microseconds and more than buckets[k-1] does, the last
- * one the rest. */
-#define HORO_BUCKETS 28
-typedef struct horo_times {
-  uint64_t count;
-  double sum; /* seconds */
-  uint64_t buckets[HORO_BUCKETS];
-} horo_times;
-
-/* What this rank has done with one kind of operation in one process set since it started (docs/metrics.md). */
-typedef struct horo_operation_metrics {
-  size_t struct_size;
-  uint64_t handed_in; /* tensors */
-  uint64_t tensors;   /* done with success */
-  uint64_t errors;    /* tensors that failed */
-  uint64_t bytes;     /* of the tensors done with success */
-  uint64_t batches;   /* operations run; each runs one tensor or more */
-  horo_times latency; /* from the hand-in to the result */
-  horo_times wait;    /* from the hand-in until all ranks had handed it in */
-} horo_operation_metrics;
-
-/* Of a process set as a whole. */
-typedef struct horo_set_metrics {
-  size_t struct_size;
-  uint64_t announced_by_number; /* tensors and groups that the cache knew */
-  uint64_t announced_in_full;
-  uint64_t messages_sent; /* of the negotiation */
-  uint64_t messages_received;
-  uint64_t stalls; /* reports about tensors that some ranks have not handed in */
-} horo_set_metrics;
-
-/* Zeros for what never was. `kind` is one of those that a horo_tensor can have. Both can be read after the shutdown. */
-horo_status* horo_runtime_operation_metrics(const horo_runtime* runtime, int set, horo_kind kind,
-                                            horo_operation_metrics* metrics);
-horo_status* horo_runtime_set_metrics(const horo_runtime* runtime, int set, horo_set_metrics* metrics);
-/* All of it, in the format of Prometheus. Writes up to `capacity` bytes, with a zero at the end; returns how many there
- * are without it. */
-size_t horo_runtime_metrics_text(const horo_runtime* runtime, char* text, size_t capacity);
 
 /* ---- The runtime that a process shares ----------------------------------------------------------------------------
  *

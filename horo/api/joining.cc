@@ -53,34 +53,44 @@ Result<Config> read_config(const char* const* settings) {
   return Config::read(kTables, environment, kOldVariables);
 }
 
-Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<const net::Key> known, int generation) {
+Rejoining Joining::joined() {
+  if (meeting.loan) meeting.loan->keep();
+  meeting.letter.reset();
+  Rejoining next{.key = meeting.key, .generation = generation};
+  if (meeting.lasts) {
+    next.place = meeting.place;
+    next.server = meeting.server;
+    next.log = log;
+  }
+  return next;
+}
+
+Result<Joining> prepare(const horo_engine_options& options, const Rejoining& before) {
   HORO_ASSIGN(Environment environment, environment_of(options));
   HORO_ASSIGN(Config config, Config::read(kTables, environment, kOldVariables));
-  HORO_ASSIGN(rendezvous::JobPlace place, rendezvous::find_place(config));
-  std::optional<rendezvous::KeyLoan> loan;
-  if (known == nullptr && options.key != nullptr) {
-    HORO_ASSIGN(net::Key given, net::Key::from_bytes({static_cast<const std::byte*>(options.key), options.key_bytes}));
-    known = std::make_shared<const net::Key>(std::move(given));
+  auto log = std::make_shared<Log>(log_level_named(config.get(group::kLogLevel)).value_or(LogLevel::kWarning),
+                                   sink_of(options));
+  log->set_hide_time(config.get(group::kLogHideTime));
+  HORO_ASSIGN(Meeting meeting, meet({options, environment, config}, before, log));
+  if (meeting.on_one_host && !config.is_set(group::kInterface)) {
+    const Environment nearby = environment.with({{"HORO_INTERFACE", "127.0.0.1"}});
+    HORO_ASSIGN(config, Config::read(kTables, nearby, kOldVariables));
   }
-  if (known == nullptr) {
-    HORO_ASSIGN(rendezvous::KeyLoan taken, rendezvous::KeyLoan::take(config));
-    known = taken.key();
-    loan.emplace(std::move(taken));
-  }
-  Joining joining{.log = std::make_unique<Log>(),
-                  .access = {},
-                  .key = known,
-                  .loan = std::move(loan),
-                  .options = {.rank = place.rank,
-                              .size = place.size,
-                              .job = generation == 0 ? place.job : text(place.job, "~", generation),
-                              .key = known->is_none() ? nullptr : known,
+  const int generation = before.key == nullptr ? 0 : before.generation + 1;
+  const std::string job = meeting.place.job + list_suffix(ranks_of(options));
+  group::EngineOptions engine{.rank = meeting.place.rank,
+                              .size = meeting.place.size,
+                              .job = generation == 0 ? job : text(job, "~", generation),
+                              .key = meeting.key->is_none() ? nullptr : meeting.key,
                               .store = nullptr,
                               .config = config,
-                              .log_sink = sink_of(options)}};
-  if (place.size > 1) {
+                              .log_sink = sink_of(options),
+                              .fabric = meeting.moves_data ? meeting.fabric : nullptr};
+  Joining joining{std::move(log), {}, std::move(meeting), std::move(engine), generation};
+  if (joining.options.size > 1) {
     const Deadline deadline = Deadline::after(config.get(group::kTimeout));
-    HORO_ASSIGN(joining.access, rendezvous::open_store(place, joining.key, joining.log.get(), deadline));
+    HORO_ASSIGN(joining.access,
+                rendezvous::open_store(joining.meeting.place, joining.meeting.key, joining.log.get(), deadline));
     joining.options.store = std::move(joining.access.store);
   }
   return joining;

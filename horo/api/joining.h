@@ -5,33 +5,29 @@
 #include <optional>
 
 #include "horo/api/horo.h"
+#include "horo/api/meeting.h"
 #include "horo/base/log.h"
 #include "horo/base/status.h"
 #include "horo/group/engine.h"
-#include "horo/net/key.h"
 #include "horo/rendezvous/bootstrap.h"
-#include "horo/rendezvous/key_loan.h"
 
 namespace horo::api {
 
 /// Must live until the engine has started.
 struct Joining {
-  /// Call it then.
-  void joined() {
-    if (loan) loan->keep();
-  }
+  /// Call it then. What the next runtime of this process needs to join the same job once more.
+  Rejoining joined();
 
-  std::unique_ptr<Log> log;
+  std::shared_ptr<Log> log;
   rendezvous::StoreAccess access;
-  std::shared_ptr<const net::Key> key;
-  /// Of a key that was read for this; keep() it when the job is joined.
-  std::optional<rendezvous::KeyLoan> loan;
+  Meeting meeting;
   group::EngineOptions options;
+  int generation = 0;
 };
 
-/// `known`: the key if this process has read it before, else null. `generation`: how often this process has joined the
-/// job before; the ranks meet under another name each time, since the store remembers who came.
-Result<Joining> prepare(const horo_engine_options& options, std::shared_ptr<const net::Key> known, int generation);
+/// `before`: what this process's last time in the job has left. The ranks meet under another name each time, since the
+/// store remembers who came.
+Result<Joining> prepare(const horo_engine_options& options, const Rejoining& before);
 
 /// The environment, with `settings` ("HORO_X=value", ended by NULL; may be null) on top.
 Result<Config> read_config(const char* const* settings);

@@ -1,4 +1,4 @@
-// Every function of horo.h with null in place of what it needs: an error, never a crash.
+// Every function of horo.h and observe.h with null in place of what it needs: an error, never a crash.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "horo/api/horo.h"
+#include "horo/api/observe.h"
 
 namespace {
 
@@ -131,6 +131,11 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_stop_timeline", [] { return words_of(horo_runtime_stop_timeline(nullptr)); }},
       {"horo_runtime_submit",
        [] { return words_of(horo_runtime_submit(nullptr, 0, &tensor, 1, nullptr, nullptr, &handle)); }},
+      {"horo_runtime_epoch", [] { return unless(uint64_t{0}, horo_runtime_epoch(nullptr)); }},
+      {"horo_runtime_reform", [] { return words_of(horo_runtime_reform(nullptr, 0)); }},
+      {"horo_runtime_publish", [] { return silent([] { horo_runtime_publish(nullptr); }); }, false},
+      {"horo_runtime_acquire", [] { return horo_runtime_acquire() == nullptr ? "" : "one"; }, false},
+      {"horo_runtime_release", [] { return silent([] { horo_runtime_release(nullptr); }); }, false},
       {"horo_runtime_join", [] { return words_of(horo_runtime_join(nullptr, 0, &handle)); }},
       {"horo_handle_done", [] { return unless(-1, horo_handle_done(nullptr)); }},
       {"horo_handle_wait", [] { return words_of(horo_handle_wait(nullptr, 0)); }},
@@ -173,11 +178,13 @@ TEST(ApiNull, TheWordsOfACallWithoutAStatusNameTheCall) {
   EXPECT_STREQ(horo_last_error(), "invalid-argument: horo_group_size: the group is null");
 }
 
-TEST(ApiNull, TheTableLeavesNoFunctionOfTheHeaderOut) {
-  std::ifstream file(HORO_API_HEADER);
+TEST(ApiNull, TheTableLeavesNoFunctionOfTheHeadersOut) {
   std::stringstream header;
-  header << file.rdbuf();
-  ASSERT_FALSE(header.str().empty()) << HORO_API_HEADER;
+  for (const char* name : {HORO_API_HEADER, HORO_API_OBSERVE_HEADER}) {
+    const std::ifstream file(name);
+    ASSERT_TRUE(file.is_open()) << name;
+    header << file.rdbuf();
+  }
   const std::string code = std::regex_replace(header.str(), std::regex(R"(/\*[^]*?\*/)"), "");
   std::set<std::string> declared, walked;
   const std::regex declaration(R"(\b(horo_[a-z_]+)\()");

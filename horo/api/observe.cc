@@ -1,5 +1,7 @@
 // Looking at a runtime: its timeline and its metrics.
 
+#include "horo/api/observe.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>

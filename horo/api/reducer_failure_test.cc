@@ -177,6 +177,7 @@ TEST_P(ApiReducerFailure, AReasonOfTheCallersEndsTheIterationOnAllRanks) {
       gradients.fill(engine.rank(), 2);
       for (size_t parameter : kAll) reducer.ready(parameter, gradients.values[parameter].data());
       std::string error;
+      horo_code code = HORO_INVALID_ARGUMENT;
       while (error.empty()) {
         const auto bucket = reducer.take();
         if (!bucket) break;
@@ -185,12 +186,20 @@ TEST_P(ApiReducerFailure, AReasonOfTheCallersEndsTheIterationOnAllRanks) {
           break;
         }
         const horo_bucket at = reducer.bucket(*bucket);
-        error = error_of([&] { group.allreduce(static_cast<float*>(at.memory), at.bytes / 4); });
+        try {
+          group.allreduce(static_cast<float*>(at.memory), at.bytes / 4);
+        } catch (const horo::Error& failed) {
+          error = failed.what();
+          code = failed.code();
+        }
         reducer.launched(*bucket);
         reducer.deliver(*bucket, nullptr);
       }
       if (engine.rank() == 2) reducer.fail("the hook broke");
-      if (engine.rank() != 2 && !error.empty()) reducer.fail(error);
+      if (engine.rank() != 2 && !error.empty()) {
+        EXPECT_EQ(code, HORO_MISMATCH) << error;
+        reducer.fail(error, code);
+      }
       const std::string words = error_of([&] { reducer.finish(); });
       expect_words(words, "rank 2: the hook broke");
     }
@@ -311,6 +320,7 @@ TEST(ApiReducerArguments, WhatMakesNoSenseIsRefused) {
     expect_words(error_of([&] { reducer.slot(7); }), "there is no parameter 7");
     expect_words(error_of([&] { reducer.deliver(0, nullptr); }), "bucket 0 is not the caller's");
     expect_words(error_of([&] { reducer.fail("why"); }), "no iteration is under way");
+    expect_words(error_of([&] { reducer.fail("why", HORO_OK); }), "0 is no code of a failure");
     expect_words(error_of([&] { reducer.set_divisor(-1); }), "divided by -1");
     expect_words(error_of([&] { reducer.set_sample_rate(0); }), "1 at least");
     horo_hook_options hook = HORO_HOOK_OPTIONS_INIT;

@@ -53,17 +53,20 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   HORO_ASSIGN(horo_engine_options engine, complete(options.engine));
   const horo_runtime* before = options.predecessor;
   handle.process = horo::api::Process::current();
-  handle.generation = before == nullptr ? 0 : before->generation + 1;
   HORO_ASSIGN(horo::api::Joining joining,
-              horo::api::prepare(engine, before == nullptr ? nullptr : before->key, handle.generation));
-  handle.key = joining.key;
+              horo::api::prepare(engine, before == nullptr ? horo::api::Rejoining() : before->rejoining));
   horo::engine::RuntimeOptions all{.engine = std::move(joining.options), .process_sets = {}};
   for (size_t i = 0; i < options.set_count; ++i) {
     all.process_sets.emplace_back(options.set_ranks[i], options.set_ranks[i] + options.set_sizes[i]);
   }
   HORO_ASSIGN(std::unique_ptr<horo::engine::Runtime> runtime, horo::engine::Runtime::start(std::move(all)));
   handle.runtime = std::move(runtime);
-  joining.joined();
+  handle.rejoining = joining.joined();
+  handle.fabric = joining.meeting.fabric;
+  // Nothing of horo's may use MPI when the program ends it.
+  if (handle.fabric != nullptr) {
+    handle.fabric->at_end([](void* ending) { horo_runtime_shutdown(static_cast<horo_runtime*>(ending)); }, &handle);
+  }
   return {};
 }
 
@@ -114,6 +117,7 @@ void horo_runtime_destroy(horo_runtime* runtime) {
   // In a forked child there are no threads to end, and nothing there may be touched.
   if (runtime == nullptr || !runtime->process.is_current()) return;
   horo::api::take_back(runtime);
+  if (runtime->fabric != nullptr) runtime->fabric->forget(runtime);
   runtime->runtime->shutdown();
   horo_runtime_release(runtime);
 }
@@ -144,6 +148,17 @@ int horo_runtime_cross_size(const horo_runtime* runtime) {
 
 int horo_runtime_is_homogeneous(const horo_runtime* runtime) {
   return number(runtime, "horo_runtime_is_homogeneous", [](auto& of) { return of.position().homogeneous; });
+}
+
+uint64_t horo_runtime_epoch(const horo_runtime* runtime) {
+  return is_absent(runtime, "horo_runtime_epoch", "runtime") ? 0 : runtime->runtime->epoch();
+}
+
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_reform"));
+    return runtime->runtime->reform(timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout));
+  });
 }
 
 horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle) {
@@ -268,7 +283,7 @@ horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t 
       return {Code::kInvalidArgument, "horo_runtime_group: the ranks or the place for the group are null"};
     }
     horo::group::Engine& engine = runtime->runtime->engine();
-    HORO_ASSIGN(auto made, engine.create_group(std::vector<int>(ranks, ranks + count)));
+    HORO_ASSIGN(auto made, runtime->runtime->create_group(std::vector<int>(ranks, ranks + count)));
     *group = new horo_group{&engine, std::move(made), runtime->runtime};
     return {};
   });

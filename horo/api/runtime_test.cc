@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "horo/api/rank_threads_testing.h"
 
@@ -81,6 +82,37 @@ TEST(ApiRuntime, WhatIsHandedInToWaitGoesOnWhenTheTimeIsOver) {
     }
     EXPECT_EQ(values, std::vector<float>(3, 2.0F));
     EXPECT_EQ(code_of([&] { runtime.run_for({tensor}, 60, 7); }), HORO_INVALID_ARGUMENT) << "no such set";
+  });
+}
+
+// The loop's thread rests for a moment after a caller has driven: what comes in that moment must not be forgotten.
+TEST(ApiRuntime, WhatIsHandedInBehindAWaitIsDoneThoughNobodyWaitsForIt) {
+  run_ranks(2, [](Runtime& runtime) {
+    for (int turn = 0; turn < 30; ++turn) {
+      std::vector<float> values(5, 1.0F);
+      runtime.barrier("a caller drives");
+      Handle handle = runtime.allreduce_async("values", values.data(), values.size());
+      const horo::Deadline deadline = horo::Deadline::after_seconds(20);
+      while (!handle.done() && !deadline.expired()) std::this_thread::yield();
+      ASSERT_TRUE(handle.done());
+      EXPECT_EQ(values, std::vector<float>(5, 2.0F));
+    }
+  });
+}
+
+TEST(ApiRuntime, ThreadsThatWaitBesideEachOtherAllComeBack) {
+  run_ranks(2, [](Runtime& runtime) {
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 3; ++thread) {
+      threads.emplace_back([&, name = "tensor " + std::to_string(thread)] {
+        for (int turn = 1; turn <= 100; ++turn) {
+          float value = static_cast<float>(turn);
+          runtime.allreduce_async(name.c_str(), &value, 1).wait();
+          EXPECT_EQ(value, static_cast<float>(2 * turn)) << name;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
   });
 }
 

@@ -11,6 +11,11 @@ namespace horo::ddp {
 namespace {
 
 constexpr uint64_t kLargeGradient = 1 << 20;  // Bytes.
+constexpr uint64_t kFar = 4;  // Times the cache of a core: nothing of it would be there when it is reduced.
+
+kernel::Placement packed_placement(uint64_t bytes) {
+  return bytes >= kFar * kernel::cache_bytes() ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+}
 
 Status invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
@@ -245,7 +250,7 @@ void Reducer::pack(const Indices& complete) {
     if (from == nullptr) {
       std::memset(to, 0, bytes);
     } else if (from != to) {
-      kernel::copy(to, from, bytes);
+      kernel::copy(to, from, bytes, packed_placement(bytes));
     }
   }
 }
@@ -301,7 +306,7 @@ bool Reducer::under_way() const {
 Result<std::optional<size_t>> Reducer::take() {
   std::lock_guard lock(mutex_);
   if (!iteration_.out() || taken_) return std::optional<size_t>();
-  while (!pipeline_.wait_idle(Deadline::never()).ended) continue;  // Signals have to wait.
+  if (const Waited idle = pipeline_.wait_idle(Deadline::never()); !idle.ended) return idle.status;
   for (size_t bucket = 0; bucket < tickets_.size(); ++bucket) {
     if (tickets_[bucket] == 0) continue;
     if (const Status status = pipeline_.wait(tickets_[bucket], Deadline::never()).status; !status.ok()) {

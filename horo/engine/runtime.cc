@@ -1,6 +1,7 @@
 #include "horo/engine/runtime.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <set>
 
@@ -12,6 +13,7 @@ namespace horo::engine {
 
 namespace {
 
+constexpr auto kRest = std::chrono::microseconds(500);
 constexpr uint64_t kLeastKept = 64 << 20, kMostKept = uint64_t{1} << 40;
 
 Status stopped() { return {Code::kStopped, "horo was shut down on this rank"}; }
@@ -28,21 +30,6 @@ Result<NegotiationOptions> options_from(const Config& config) {
     return Status(Code::kInvalidArgument, "HORO_STALL_ABORT must be longer than HORO_STALL_WARNING");
   }
   return options;
-}
-
-Position position_of(const collective::Shape& shape, int rank) {
-  Position position;
-  const std::vector<int>& local = shape.hosts()[shape.host_of(rank)];
-  position.local_size = static_cast<int>(local.size());
-  position.local_rank = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
-  position.cross_size = 0;
-  for (size_t host = 0; host < shape.hosts().size(); ++host) {
-    if (static_cast<int>(shape.hosts()[host].size()) <= position.local_rank) continue;
-    if (host == shape.host_of(rank)) position.cross_rank = position.cross_size;
-    ++position.cross_size;
-  }
-  position.homogeneous = shape.most_per_host() == shape.fewest_per_host();
-  return position;
 }
 
 /// `ranks` are sorted.
@@ -95,9 +82,10 @@ Status Runtime::open(RuntimeOptions& options) {
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
   begin_timeline(config);
   pool_ = make_pool();
-  position_ = position_of(engine_->world().shape(), rank());
-  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::vector<int> everybody(static_cast<size_t>(engine_->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
+  seating_ = std::make_shared<const Seating>(
+      Seating{everybody, engine_->rank(), position_of(engine_->world().shape(), engine_->rank())});
   HORO_TRY(open_set(0, everybody));
   for (const std::vector<int>& ranks : options.process_sets) HORO_TRY(open_set(free_number(), ranks));
   HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
@@ -117,39 +105,51 @@ std::unique_ptr<BufferPool> Runtime::make_pool() {
   return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });
 }
 
-Status Runtime::open_set(int number, const std::vector<int>& ranks) {
-  Known known{ranks, nullptr};
-  if (std::binary_search(ranks.begin(), ranks.end(), rank())) {
+Status Runtime::open_set(int number, const std::vector<int>& seats) {
+  Known known{seats, nullptr};
+  if (std::binary_search(seats.begin(), seats.end(), engine_->rank())) {
     std::shared_ptr<group::Group> group = engine_->world_handle();
     if (number != 0) {
-      HORO_ASSIGN(group, engine_->create_group(ranks));
+      HORO_ASSIGN(group, engine_->create_group(seats));
     }
-    const auto special = [this](const Unit& unit, const Handle& handle) {
-      unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
-    };
-    NegotiationOptions options = negotiation_;
-    const Config& config = engine_->config();
-    const Tuning start{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window};
-    if (number == 0) options.tuner = tuner_options(config, start, *group);
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, options, special,
-                                            Observation(number, timeline_.get(), &metrics_.set(number))));
-    if (options.tuner && rank() == 0) known.set->set_tuning_log(open_tuning_log(config, engine_->log()));
+    const Tuning start{.threshold = negotiation_.coordinator.fusion.threshold,
+                       .window = negotiation_.coordinator.window};
+    HORO_ASSIGN(known.set, make_set(number, group, start, number == 0));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
   return {};
 }
 
+Result<std::shared_ptr<ProcessSet>> Runtime::make_set(int number, std::shared_ptr<group::Group> group,
+                                                      const Tuning& start, bool tunes, Deadline deadline) {
+  const auto special = [this](const Unit& unit, const Handle& handle) {
+    unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
+  };
+  NegotiationOptions options = negotiation_;
+  options.coordinator.fusion.threshold = start.threshold;
+  options.coordinator.window = start.window;
+  const Config& config = engine_->config();
+  if (tunes) options.tuner = tuner_options(config, start, *group);
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> set,
+              ProcessSet::open(*engine_, *pool_, std::move(group), options, special,
+                               Observation(number, timeline_.get(), &metrics_.set(number)), deadline));
+  if (options.tuner && set->member() == 0) set->set_tuning_log(open_tuning_log(config, engine_->log()));
+  return set;
+}
+
 Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
-  std::lock_guard lock(mutex_);
-  if (ended_) return stopped();
-  auto found = sets_.find(set);
-  if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
-  if (found->second.set == nullptr) {
-    return Status(Code::kInvalidArgument,
-                  text("rank ", rank(), " is not in process set ", set, " (", ranks_text(found->second.ranks), ")"));
+  std::vector<int> seats;
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return stopped();
+    auto found = sets_.find(set);
+    if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
+    if (found->second.set != nullptr) return found->second.set;
+    seats = found->second.seats;
   }
-  return found->second.set;
+  return Status(Code::kInvalidArgument,
+                text("rank ", rank(), " is not in process set ", set, " (", ranks_text(ranks_of(seats)), ")"));
 }
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
@@ -167,7 +167,7 @@ Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Sub
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   for (Call& call : calls) {
     if (call.tensor.kind != Kind::kBroadcast) continue;
-    const std::vector<int>& ranks = where->ranks();
+    const std::vector<int> ranks = where->names();
     auto root = std::find(ranks.begin(), ranks.end(), call.tensor.root);
     if (root == ranks.end()) {
       return Status(Code::kInvalidArgument,
@@ -196,10 +196,7 @@ Status Runtime::wait(int set, const Handle& handle, Deadline deadline) {
   if (handle->done()) return handle->status();
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   where->count_waiter(1);
-  if (!drive_until(*handle, deadline)) {
-    engine_->bell().ring();  // Whoever drives must hear that somebody waits.
-    handle->wait(deadline);
-  }
+  if (!drive_until(*handle, deadline)) wait_beside(*handle, deadline);
   where->count_waiter(-1);
   if (!handle->done()) return {Code::kTimeout, "the operation is still under way"};
   return handle->status();
@@ -221,11 +218,25 @@ bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
       bell.wait(seen, next.earlier(deadline), true);
     }
   }
+  driven_at_.store(Clock::now(), std::memory_order_relaxed);
   caller_drives_.store(false, std::memory_order_seq_cst);
   bell.end_driving(seen);
   // The loop's thread sleeps until something rings: it must hear what is left to do at a certain time.
   if (!next.is_never() || others_wait()) bell.ring();
   return true;
+}
+
+// The one that drives may leave off at any time: the loop's thread must be there then, and not at rest.
+void Runtime::wait_beside(const Submission& submission, Deadline deadline) {
+  const auto change = [this](int by) {
+    std::lock_guard lock(rest_mutex_);
+    beside_ += by;
+  };
+  change(1);
+  rest_.notify_all();
+  engine_->bell().ring();  // Whoever drives must hear that somebody waits.
+  submission.wait(deadline);
+  change(-1);
 }
 
 Deadline Runtime::drive(bool may_spin) {
@@ -253,10 +264,25 @@ bool Runtime::others_wait() const {
                      [](const auto& known) { return known.second.set && known.second.set->pending() > 0; });
 }
 
+// Callers that hand in and wait, again and again, do all the work themselves, and nobody need be woken for it. So for a
+// moment after one has driven, this thread sleeps where no ring reaches it: rings, of callers and of peers, then cost
+// one atomic. What they were about is seen to by the next caller that waits, or here when the moment is over.
+bool Runtime::rest_for_callers(const std::stop_token& stop) {
+  const Time until = driven_at_.load(std::memory_order_relaxed) + kRest;
+  if (Clock::now() >= until) return false;
+  std::unique_lock lock(rest_mutex_);
+  if (beside_ > 0) return false;
+  return !rest_.wait_until(lock, stop, until, [this] { return beside_ > 0; });
+}
+
 void Runtime::loop(const std::stop_token& stop) {
   // A caller that drives would take an ordinary ring for its own, and leave this thread asleep for ever.
   std::stop_callback wake(stop, [this] { engine_->bell().ring_sleepers(); });
   while (!stop.stop_requested()) {
+    if (rest_for_callers(stop)) {
+      pool_->trim(Clock::now());
+      continue;
+    }
     const uint32_t seen = engine_->bell().look();
     Deadline next = Deadline::never();
     if (!caller_drives_.load(std::memory_order_acquire)) {
@@ -270,11 +296,12 @@ void Runtime::loop(const std::stop_token& stop) {
   }
 }
 
-Status Runtime::check_ranks(const std::vector<int>& ranks) const {
+Status Runtime::check_new_set(const std::vector<int>& ranks) const {
   HORO_TRY(check_members(ranks, size()));
+  HORO_ASSIGN(const std::vector<int> seats, seats_of(ranks));
   std::lock_guard lock(mutex_);
   for (const auto& [number, known] : sets_) {
-    if (known.ranks != ranks) continue;
+    if (known.seats != seats) continue;
     return {Code::kInvalidArgument, text("process set ", number, " already has ", ranks_text(ranks))};
   }
   return {};
@@ -295,7 +322,7 @@ Result<int64_t> Runtime::run_special(Tensor tensor) {
 
 Result<int> Runtime::add_set(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
-  HORO_TRY(check_ranks(ranks));
+  HORO_TRY(check_new_set(ranks));
   Tensor tensor;
   tensor.name = "horo.process_set.add";
   tensor.kind = Kind::kAddSet;
@@ -318,7 +345,8 @@ Status Runtime::remove_set(int set) {
 void Runtime::begin_set(const Unit& unit, const Handle& handle) {
   const std::vector<int64_t>& shape = unit.tensors.front().shape;
   const int number = free_number();
-  const Status status = open_set(number, {shape.begin(), shape.end()});
+  const Result<std::vector<int>> seats = seats_of({shape.begin(), shape.end()});
+  const Status status = seats.ok() ? open_set(number, *seats) : seats.status();
   engine_->bell().ring();
   if (handle) handle->finish(status, number);
 }
@@ -346,10 +374,14 @@ std::vector<int> Runtime::set_numbers() const {
 }
 
 Result<std::vector<int>> Runtime::set_ranks(int set) const {
-  std::lock_guard lock(mutex_);
-  auto found = sets_.find(set);
-  if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
-  return found->second.ranks;
+  std::vector<int> seats;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = sets_.find(set);
+    if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
+    seats = found->second.seats;
+  }
+  return ranks_of(seats);
 }
 
 Tuning Runtime::tuning() const {

@@ -6,6 +6,7 @@
 #include "horo/collective/selector.h"
 #include "horo/group/direct_plane.h"
 #include "horo/group/engine.h"
+#include "horo/group/fabric_plane.h"
 #include "horo/group/hierarchy_plane.h"
 #include "horo/group/knobs.h"
 #include "horo/group/mesh_plane.h"
@@ -65,6 +66,7 @@ std::vector<std::string> Engine::common_settings() const {
           text("HORO_DETERMINISTIC=", config.get(kDeterministic) ? 1 : 0),
           text("HORO_STAGING=", config.get(kStaging)),
           text("HORO_STREAMS=", config.get(kStreams)),
+          text("HORO_CPU_OPERATIONS=", options_.fabric ? options_.fabric->transport_name() : "horo"),
           text("HORO_HIERARCHICAL_ALLREDUCE=", config.get(kHierarchicalAllreduce)),
           text("HORO_HIERARCHICAL_ALLGATHER=", config.get(kHierarchicalAllgather)),
           text("HORO_DEVICE_PATH=", config.get(kDevicePath))};
@@ -146,10 +148,18 @@ std::unique_ptr<transport::Watcher> Engine::make_watcher(const std::vector<int>&
 
 Result<std::unique_ptr<Plane>> Engine::make_plane(const std::vector<int>& ranks, const GroupTerms& terms,
                                                   std::byte* area, transport::Watcher& watcher, Deadline deadline) {
+  if (options_.fabric != nullptr) return make_fabric_plane(ranks, terms);
   if (terms.shares_memory && !terms.needs_wires) return make_direct_plane(ranks, terms, area, watcher);
   HORO_ASSIGN(auto mesh, make_mesh_plane(ranks, terms, watcher, deadline));
   if (terms.shares_memory) return make_hierarchy_plane(ranks, terms, area, std::move(mesh));
   return std::unique_ptr<Plane>(std::move(mesh));
+}
+
+Result<std::unique_ptr<Plane>> Engine::make_fabric_plane(const std::vector<int>& ranks, const GroupTerms& terms) {
+  HORO_ASSIGN(auto group, options_.fabric->group(ranks, terms.id));
+  const auto member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
+  return std::unique_ptr<Plane>(std::make_unique<FabricPlane>(options_.fabric->transport_name(), std::move(group),
+                                                              member, static_cast<int>(ranks.size())));
 }
 
 // Of the members on this host.
@@ -246,7 +256,7 @@ Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(c
         }
         wires[member].emplace_back(std::move(attached->socket), std::move(attached->keys));
       } else {
-        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
+        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, ranks, rank, stream, deadline));
         wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       }
     }

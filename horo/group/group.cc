@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "horo/base/check.h"
 #include "horo/base/text.h"
 
 namespace horo::group {
@@ -29,7 +30,8 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
       plane_(std::move(plane)),
       host_(host),
       log_(log),
-      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })) {}
+      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })),
+      names_(options_.ranks) {}
 
 Group::~Group() {
   stop(Status(Code::kStopped, "the group has ended"));
@@ -120,6 +122,17 @@ void Group::stop(const Status& why, Leaving leaving) {
   if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.
 }
 
+std::vector<int> Group::names() const {
+  std::lock_guard lock(mutex_);
+  return names_;
+}
+
+void Group::call_members(std::vector<int> names) {
+  HORO_CHECK(names.size() == options_.ranks.size(), "every member has a name");
+  std::lock_guard lock(mutex_);
+  names_ = std::move(names);
+}
+
 std::vector<int> Group::gone() const {
   std::vector<int> ranks;
   for (int member : plane_->gone()) {
@@ -157,7 +170,8 @@ Status Group::execute(const collective::Operation& operation, const std::byte* i
                       bool may_spin) {
   if (!operation.where.on_device()) return execute_on_host(operation, in, out, deadline, may_spin);
   const auto on_host = [&](const collective::Operation& small, const std::byte* from, std::byte* to) {
-    return execute_on_host(small, from, to, deadline, may_spin);
+    // Members come to these within moments of each other: the waiting that is allowed to be awake is short.
+    return execute_on_host(small, from, to, deadline, true);
   };
   return on_devices_->run(operation, in, out, on_host, may_spin);
 }
@@ -207,7 +221,8 @@ Status Group::settle(const Job& job, const Status& cause) {
   const Deadline limit = Deadline::after(options_.settle_limit);
   std::unique_lock lock(mutex_);
   while (true) {
-    if (must_answer_.load(std::memory_order_seq_cst)) {
+    // Again if another rank was lost meanwhile: nobody would wake this thread for it.
+    while (must_answer_.load(std::memory_order_seq_cst)) {
       lock.unlock();
       answer_revocation();
       lock.lock();
@@ -253,16 +268,19 @@ std::optional<Status> Group::reason(std::string_view what) const {
     std::lock_guard lock(mutex_);
     if (over_) return over_;
   }
+  const std::vector<int> names = this->names();
   std::set<int> lost;
-  for (int member : plane_->gone()) lost.insert(options_.ranks[static_cast<size_t>(member)]);
+  for (int member : plane_->gone()) lost.insert(names[static_cast<size_t>(member)]);
   std::string reasons;
   for (const Loss& loss : host_.losses()) {
-    if (std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank) == options_.ranks.end()) continue;
-    lost.insert(loss.rank);
-    reasons += text(reasons.empty() ? " (" : "; ", "rank ", loss.rank, ": ", rendezvous::name(loss.reason));
+    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank);
+    if (member == options_.ranks.end()) continue;
+    const int name = names[static_cast<size_t>(member - options_.ranks.begin())];
+    lost.insert(name);
+    reasons += text(reasons.empty() ? " (" : "; ", "rank ", name, ": ", rendezvous::name(loss.reason));
   }
   if (!reasons.empty()) reasons += ")";
-  if (lost.erase(options_.ranks[static_cast<size_t>(options_.member)]) > 0) {
+  if (lost.erase(names[static_cast<size_t>(options_.member)]) > 0) {
     return Status(Code::kEvicted, text("the other ranks went on without this one; ", what, " has no result here"));
   }
   if (lost.empty()) return std::nullopt;
@@ -296,7 +314,10 @@ void Group::note_waiting(int member, Time since) {
 void Group::member_left(int rank) {
   {
     std::lock_guard lock(mutex_);
-    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group")).with_lost({rank});
+    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), rank);
+    const int name =
+        member == options_.ranks.end() ? rank : names_[static_cast<size_t>(member - options_.ranks.begin())];
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", name, " has ended the group")).with_lost({name});
   }
   note_over();
 }
@@ -312,12 +333,16 @@ void Group::answer_revocation() {
   host_.report(epoch, {options_.id, completed, std::max(completed, plane_->held())});
 }
 
-void Group::revoke(const rendezvous::output::Revoke& revoke) {
+std::vector<int> Group::gone_of(const rendezvous::LostSet& lost) const {
   std::vector<int> gone;
   for (size_t member = 0; member < options_.ranks.size(); ++member) {
-    if (revoke.lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
+    if (lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
   }
-  plane_->revoke(gone);
+  return gone;
+}
+
+void Group::revoke(const rendezvous::output::Revoke& revoke) {
+  plane_->revoke(gone_of(revoke.lost));
   {
     std::lock_guard lock(mutex_);
     revoked_epoch_ = revoke.epoch;
@@ -329,13 +354,18 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
 }
 
 void Group::decide(const rendezvous::output::Decide& decision) {
+  bool revoked = false;
   {
     std::lock_guard lock(mutex_);
+    revoked = revoked_epoch_ > 0;
     decision_ = decision;
     settle_when_complete();
     changed_.notify_all();
   }
-  note_over();  // Known already, unless the loss came before the group did.
+  if (revoked) return note_over();
+  // The loss came before the group did. Members that wait for one that has found out must be woken.
+  plane_->revoke(gone_of(decision.lost));
+  note_over();
 }
 
 void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {

@@ -37,6 +37,36 @@ inline constexpr IntegerKnob kKeyFd{
      .minimum = -1,
      .maximum = 1 << 20,
      .test = "KeyLoan.OfADescriptorIsClosedOnceTheJobIsJoined"}};
+inline constexpr BoolKnob kTrustStore{
+    {.name = "HORO_TRUST_STORE",
+     .fallback = "0",
+     .help = "Under torchrun on several hosts: take the job's key from torchrun's store, which asks nobody who he is.",
+     .test = "test_torchrun::test_ranks_on_several_hosts_need_a_key_or_trust"}};
+inline constexpr ChoiceKnob kController{
+    {.name = "HORO_CONTROLLER",
+     .legacy = "HOROVOD_CONTROLLER",
+     .fallback = "auto",
+     .help = "How ranks find each other: through MPI, or through horo's own store (gloo means that too); auto: through "
+             "MPI where its launcher started them.",
+     .choices = "auto|horo|gloo|mpi",
+     .test = "test_mpi::test_without_mpi_ranks_of_mpirun_meet_through_a_file"}};
+inline constexpr ChoiceKnob kCpuOperations{
+    {.name = "HORO_CPU_OPERATIONS",
+     .legacy = "HOROVOD_CPU_OPERATIONS",
+     .fallback = "horo",
+     .help = "What moves the data of tensors in the host's memory: horo's own operations (gloo and ccl mean them too), "
+             "or MPI's.",
+     .choices = "horo|gloo|ccl|mpi",
+     .test = "test_mpi::test_ranks_of_mpirun_compute_the_same_with_either_data_plane"}};
+inline constexpr TextKnob kMpiLibrary{{.name = "HORO_MPI_LIBRARY",
+                                       .help = "File of the MPI library to open, where none is loaded yet.",
+                                       .test = "test_mpi::test_what_is_missing_is_said"}};
+inline constexpr BoolKnob kMpiThreadsDisable{
+    {.name = "HORO_MPI_THREADS_DISABLE",
+     .legacy = "HOROVOD_MPI_THREADS_DISABLE",
+     .fallback = "0",
+     .help = "Do not ask MPI for calls from several threads; its operations cannot be used then.",
+     .test = "test_mpi::test_what_is_missing_is_said"}};
 inline constexpr TextKnob kHostId{{.name = "HORO_HOST_ID",
                                    .help = "Ranks with equal values count as being on one host.",
                                    .test = "GroupKnobs.RanksWithEqualHostIdsShareMemory"}};
@@ -80,8 +110,10 @@ inline constexpr SecondsKnob kStartTimeout{
      .help = "Read by horo run, where --start-timeout is not given: how long hosts have to answer.",
      .test = "RunFlags.StartTimeoutEndsTheWaitForHosts"}};
 
-inline constexpr const Knob* kKnobs[] = {&kRank,      &kSize,     &kStore,     &kJobId,       &kKeyFile,
-                                         &kKeyFd,     &kHostId,   &kLocalRank, &kLocalSize,   &kCrossRank,
-                                         &kCrossSize, &kHostname, &kResultFd,  &kStartTimeout};
+inline constexpr const Knob* kKnobs[] = {
+    &kRank,        &kSize,       &kStore,         &kJobId,      &kKeyFile,           &kKeyFd,
+    &kTrustStore,  &kController, &kCpuOperations, &kMpiLibrary, &kMpiThreadsDisable, &kHostId,
+    &kLocalRank,   &kLocalSize,  &kCrossRank,     &kCrossSize,  &kHostname,          &kResultFd,
+    &kStartTimeout};
 
 }  // namespace horo::rendezvous

@@ -182,8 +182,7 @@ void bind_iteration(nb::class_<ModelReducer>& reducer) {
       .def("deliver", &ModelReducer::deliver, nb::arg("bucket"), nb::arg("address"))
       .def("all_launched", [](const ModelReducer& self) { return self.reducer().all_launched(); })
       .def("under_way", [](const ModelReducer& self) { return self.reducer().under_way(); })
-      .def(
-          "fail", [](ModelReducer& self, const std::string& why) { self.reducer().fail(why); }, nb::arg("why"))
+      .def("fail", &ModelReducer::fail, nb::arg("why"), nb::kw_only(), nb::arg("follows") = false)
       .def("finish", &ModelReducer::finish);
 }
 

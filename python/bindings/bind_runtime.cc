@@ -5,6 +5,8 @@
 #include "bindings.h"
 #include "place.h"
 
+#include "horo/api/fabric.h"
+
 namespace nb = nanobind;
 
 namespace horo::python {
@@ -12,7 +14,7 @@ namespace horo::python {
 namespace {
 
 void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* predecessor,
-           const std::optional<Place>& place) {
+           const std::optional<Place>& place, const std::optional<int>& communicator, const std::vector<int>& members) {
   std::vector<const int*> ranks;
   std::vector<size_t> sizes;
   for (const std::vector<int>& set : sets) {
@@ -24,8 +26,13 @@ void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* pred
   options.set_sizes = sizes.data();
   options.set_count = sets.size();
   options.predecessor = predecessor == nullptr ? nullptr : predecessor->runtime.get();
-  std::optional<PlaceOptions> engine;
-  if (place) options.engine = &engine.emplace(*place).get();
+  std::optional<PlaceOptions> placed;
+  horo_engine_options engine = HORO_ENGINE_OPTIONS_INIT;
+  if (place) engine = placed.emplace(*place).get();
+  engine.communicator = communicator ? &*communicator : nullptr;
+  engine.ranks = members.empty() ? nullptr : members.data();
+  engine.rank_count = members.size();
+  options.engine = &engine;
   const nb::gil_scoped_release release;
   new (self) Job(options);
 }
@@ -87,7 +94,8 @@ nb::dict set_metrics(const Job& self, int set) {
 void bind_runtime(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Job> job(module, "Runtime", "This process's place in a job.");
-  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none())
+  job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none(),
+          nb::arg("communicator") = nb::none(), nb::arg("ranks") = std::vector<int>())
       .def("shutdown", &shutdown)
       .def(
           "publish", [](Job& self) { horo_runtime_publish(self.runtime.get()); },
@@ -99,6 +107,11 @@ void bind_runtime(nb::module_& module) {
       .def("cross_rank", of<&Runtime::cross_rank>)
       .def("cross_size", of<&Runtime::cross_size>)
       .def("is_homogeneous", of<&Runtime::is_homogeneous>)
+      .def("mpi_enabled", [](const Job& self) { return horo_runtime_mpi_enabled(self.runtime.get()) == 1; })
+      .def("mpi_threads", [](const Job& self) { return horo_runtime_mpi_threads(self.runtime.get()) == 1; })
+      .def("epoch", of<&Runtime::epoch>)
+      .def(
+          "reform", [](Job& self, double timeout) { self.runtime.reform(timeout); }, nb::arg("timeout"), Unlocked())
       .def(
           "start_timeline",
           [](Job& self, const std::string& path, bool cycles) { self.runtime.start_timeline(path, cycles); },
@@ -116,6 +129,8 @@ void bind_runtime(nb::module_& module) {
       .def("set_numbers", of<&Runtime::set_numbers>)
       .def(
           "set_ranks", [](Job& self, int set) { return self.runtime.set_ranks(set); }, nb::arg("process_set"));
+  module.def(
+      "mpi_built", [] { return horo_mpi_built() == 1; }, "Whether the plugin for MPI is installed.");
   bind_submit(module, job);
   bind_reduction(module, job);
   bind_group(module, job);

@@ -41,6 +41,24 @@ std::unique_ptr<Reducer> make(const Group& group, const std::vector<ParameterFor
   return std::make_unique<Reducer>(group, options);
 }
 
+/// Waits without the interpreter's lock; Ctrl-C ends it, and what was waited for goes on.
+template <class Wait>
+void interruptibly(Wait wait) {
+  while (true) {
+    horo_status* status = nullptr;
+    {
+      const nb::gil_scoped_release release;
+      status = wait();
+    }
+    if (horo_status_code(status) != HORO_INTERRUPTED) return check(status);
+    horo_status_free(status);
+    if (PyErr_CheckSignals() != 0) nb::raise_python_error();
+  }
+}
+
+/// What the others are told. Of several ranks' reasons one that did not follow from another is shown.
+horo_code failure_code(bool follows) { return follows ? HORO_MISMATCH : HORO_INVALID_ARGUMENT; }
+
 std::vector<int64_t> row_by_row(const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size());
   int64_t step = 1;
@@ -82,13 +100,10 @@ void ModelReducer::set_views(const nb::object& views) {
 
 bool ModelReducer::prepare_forward() {
   let_go();
-  bool rebuilt = false;
-  {
-    const nb::gil_scoped_release release;
-    rebuilt = reducer_->prepare_forward();
-  }
+  int rebuilt = 0;
+  interruptibly([&] { return horo_reducer_prepare_forward(reducer_->get(), &rebuilt); });
   let_go_of_gradients();
-  return rebuilt;
+  return rebuilt == 1;
 }
 
 void ModelReducer::prepare_backward(bool synchronize, const std::vector<std::pair<size_t, uintptr_t>>& unused) {
@@ -178,15 +193,12 @@ void ModelReducer::end_backward() {
 
 void ModelReducer::follow(unsigned events) {
   while ((events & HORO_READY_TAKE) != 0) {
-    std::optional<size_t> bucket;
-    {
-      const nb::gil_scoped_release release;
-      bucket = reducer_->take();
-    }
-    if (!bucket) break;
+    int64_t bucket = -1;
+    interruptibly([&] { return horo_reducer_take(reducer_->get(), &bucket); });
+    if (bucket < 0) break;
     if (on_bucket.is_none()) throw nb::type_error("a bucket is the caller's, but on_bucket() was not called");
-    on_bucket(*bucket);
-    events = (events & ~unsigned{HORO_READY_TAKE}) | reducer_->launched(*bucket);
+    on_bucket(bucket);
+    events = (events & ~unsigned{HORO_READY_TAKE}) | reducer_->launched(static_cast<size_t>(bucket));
   }
   if ((events & HORO_READY_ALL_LAUNCHED) != 0 && !on_launched.is_none()) on_launched();
 }
@@ -196,23 +208,28 @@ void ModelReducer::deliver(size_t bucket, uintptr_t address) {
   reducer_->deliver(bucket, reinterpret_cast<const void*>(address));
 }
 
+void ModelReducer::fail(const std::string& why, bool follows) { reducer_->fail(why, failure_code(follows)); }
+
 template <class Body>
 void ModelReducer::ending_on_error(Body body) {
   try {
     body();
   } catch (const nb::python_error& error) {
-    end(error.what());
+    end(error.what(), false);
+    throw;
+  } catch (const Error& error) {
+    end(error.what(), error.code() == HORO_MISMATCH);
     throw;
   } catch (const std::exception& error) {
-    end(error.what());
+    end(error.what(), false);
     throw;
   }
 }
 
 // Others wait for what this rank will not give. A signal ends the wait: they are told by the next call then.
-void ModelReducer::end(const std::string& why) noexcept {
+void ModelReducer::end(const std::string& why, bool follows) noexcept {
   const nb::gil_scoped_release release;
-  horo_status* status = horo_reducer_fail(reducer_->get(), why.c_str());
+  horo_status* status = horo_reducer_fail(reducer_->get(), failure_code(follows), why.c_str());
   const bool under_way = status == nullptr;
   horo_status_free(status);
   if (under_way) horo_status_free(horo_reducer_finish(reducer_->get(), -1, nullptr, nullptr));

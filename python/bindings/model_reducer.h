@@ -42,6 +42,7 @@ class ModelReducer {
   nanobind::object on_bucket = nanobind::none(), on_launched = nanobind::none(), on_odd = nanobind::none();
   void set_views(const nanobind::object& views);
 
+  /// Waits only where an iteration was left unfinished, and once for the rebuild, which no signal interrupts.
   bool prepare_forward();
   void prepare_backward(bool synchronize, const std::vector<std::pair<size_t, uintptr_t>>& unused);
   /// What torch calls with a parameter whose gradient is complete.
@@ -50,6 +51,7 @@ class ModelReducer {
   void ready_all();
   void end_backward();
   void deliver(size_t bucket, uintptr_t address);
+  void fail(const std::string& why, bool follows);
   std::vector<int> finish();
 
   /// For the garbage collector.
@@ -76,7 +78,8 @@ class ModelReducer {
   /// Runs `body`; what it throws ends the iteration on all ranks first.
   template <class Body>
   void ending_on_error(Body body);
-  void end(const std::string& why) noexcept;
+  /// `follows`: because another rank failed before.
+  void end(const std::string& why, bool follows) noexcept;
   void show_views(const std::vector<horo_outcome>& outcomes);
   void let_go();
   void let_go_of_gradients();

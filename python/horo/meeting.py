@@ -149,6 +149,16 @@ def place_of_environment() -> Place | None:
     return Place(-1, -1, None, os.environ.get("HORO_JOB_ID") or "horo", secret)
 
 
+def trusts_store() -> bool:
+    """Whether torchrun started this rank on one of several hosts, and its user takes the key from torchrun's store."""
+    variables = os.environ
+    if variables.get("HORO_TRUST_STORE", "").lower() not in ("1", "true", "yes", "on"):
+        return False
+    told = any(name in variables for name in ("HORO_RANK", "HOROVOD_RANK", "HORO_KEY_FILE", "HORO_KEY_FD"))
+    several = variables.get("WORLD_SIZE") != variables.get("LOCAL_WORLD_SIZE")
+    return "TORCHELASTIC_RUN_ID" in variables and several and not told
+
+
 def machine_id() -> str:
     """Equal where ranks can reach each other over loopback."""
     try:

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from horo.communicators import is_communicator, ranks_among
 from horo.world import interruptibly, world
 
 
 class ProcessSet:
-    """Some ranks of the job. It has a number, `process_set_id`, from init() or add_process_set() on."""
+    """Some ranks of the job. It has a number, `process_set_id`, from init() or add_process_set() on.
+
+    Of a communicator of mpi4py the set's ranks are its members; the ranks are known from init() on. Ranks may pass
+    different communicators at the same place: all of them become process sets, and each rank's object is its own.
+    """
 
     process_set_id: int | None
     ranks: list[int] | None
-    mpi_comm: None  # There are no communicators here.
+    mpi_comm: Any | None
 
-    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+    def __init__(self, ranks_or_comm: Iterable[int] | Any) -> None:
         self.process_set_id = None
         self.mpi_comm = None
+        if is_communicator(ranks_or_comm):
+            self.mpi_comm, self.ranks = ranks_or_comm, None
+            return
         try:
             self.ranks = sorted(int(rank) for rank in ranks_or_comm)
         except TypeError:
             raise ValueError(f"a process set is made of ranks, not of {ranks_or_comm!r}") from None
 
     def wanted_ranks(self) -> list[int]:
+        if self.ranks is None and self.mpi_comm is not None:
+            return ranks_among(self.mpi_comm, world.communicator)
         if self.ranks is None:
-            raise ValueError("this process set was removed; make a new one")
+            raise ValueError("this process set was removed, or has lost a rank; make a new one")
         return self.ranks
 
     def number(self) -> int:
@@ -71,10 +82,43 @@ def enter_static_sets(sets: Sequence[ProcessSet]) -> None:
         _known.append(one)
 
 
+def enter_sets_of_communicators(sets: Sequence[ProcessSet]) -> None:
+    """For sets that are communicators on this rank, and others on other ranks."""
+    from horo.objects import allgather_object
+
+    enter_static_sets([])
+    wanted = [one.wanted_ranks() for one in sets]
+    of_ranks: list[list[list[int]]] = allgather_object(wanted, name="horo.init.process_sets")
+    if len({len(lists) for lists in of_ranks}) > 1:
+        counts = ", ".join(f"rank {rank}: {len(lists)}" for rank, lists in enumerate(of_ranks))
+        raise ValueError(f"all ranks pass equally many process sets to init(), not {counts}")
+    for place, one in enumerate(sets):
+        for ranks in sorted({tuple(lists[place]) for lists in of_ranks}):
+            number = interruptibly(lambda ranks=ranks: world.runtime.add_set(list(ranks)))
+            if list(ranks) == wanted[place]:
+                one.process_set_id, one.ranks = number, list(ranks)
+                _known.append(one)
+
+
+def follow_reform() -> None:
+    """The ranks have other numbers now; process sets that have lost a rank are over."""
+    global_process_set.ranks = list(range(world.runtime.size()))
+    numbers = world.runtime.set_numbers()
+    for one in list(_known):
+        if one.process_set_id in numbers:
+            one.ranks = list(world.runtime.set_ranks(one.process_set_id))
+        else:
+            one.process_set_id = None
+            one.ranks = None
+            _known.remove(one)
+
+
 def leave_all_sets() -> None:
     global_process_set.ranks = []
     for one in _known:
         one.process_set_id = None
+        if one.mpi_comm is not None:
+            one.ranks = None
     _known.clear()
 
 
@@ -84,6 +128,8 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     runtime = world.runtime
     if added.process_set_id is not None:
         raise ValueError(f"{added} was added before")
+    if added.mpi_comm is not None:
+        raise ValueError("process sets of communicators are passed to init(process_sets=[...])")
     ranks = added.wanted_ranks()
     added.process_set_id = interruptibly(lambda: runtime.add_set(ranks))
     _known.append(added)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from horo._horo import Runtime
+from horo.communicators import handle_of
 from horo.exceptions import HorovodInternalError, InitializationError
-from horo.meeting import Place, place_of_environment
+from horo.meeting import Meeting, Place, place_of_environment, trusts_store
 
 _Value = TypeVar("_Value")
 
@@ -49,12 +51,20 @@ class World:
         # Shut down, but it knows the job's key and how often the job was joined.
         self._before: Runtime | None = None
         self._place: Place | None = None
+        self._meeting: Meeting | None = None  # That this process opened, for those who come again.
+        self.communicator: Any | None = None
         self._exit_hook = False
+        self._era = 0
         self._counters: dict[tuple[int, str], int] = {}
 
     @property
     def initialized(self) -> bool:
         return self._runtime is not None
+
+    @property
+    def era(self) -> int:
+        """Another number after every change of the ranks: the job was joined anew, or goes on without some of them."""
+        return self._era
 
     @property
     def runtime(self) -> Runtime:
@@ -71,27 +81,50 @@ class World:
             self._place = place
             self._before = None
 
-    def start(self, process_sets: Sequence[Sequence[int]]) -> bool:
-        """False when it was started before."""
+    def start(
+        self, process_sets: Sequence[Sequence[int]], communicator: Any | None = None, ranks: Sequence[int] = ()
+    ) -> bool:
+        """False when it was started before. Of all processes `communicator` or `ranks` choose those of the job."""
         with self._lock:
             if self._runtime is not None:
                 return False
             sets = [list(ranks) for ranks in process_sets]
-            handed = place_of_environment()
+            handed = place_of_environment() or self._place_of_trusted_store()
             if handed is not None:
                 self._place, self._before = handed, None
+            handle = None if communicator is None else handle_of(communicator)
             try:
-                runtime = interruptibly(lambda: Runtime(sets, self._before, self._place))
+                runtime = interruptibly(lambda: Runtime(sets, self._before, self._place, handle, list(ranks)))
             except HorovodInternalError as error:
                 message = f"Horovod initialization failed: {error}"
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
+            self._era += 1
             runtime.publish()
+            self.communicator = communicator
             if not self._exit_hook:
                 atexit.register(self.shutdown)
                 self._exit_hook = True
             return True
+
+    def _place_of_trusted_store(self) -> Place | None:
+        """Under torchrun on several hosts, where the user trusts its store. Once: who comes again knows the key."""
+        if self._before is not None or self._place is not None or not trusts_store():
+            return None
+        # Only there torch is known to be installed.
+        boot = importlib.import_module("horo.torch.torchrun")
+        place, self._meeting = boot.place_of_store()
+        return place
+
+    def reform(self, timeout: float) -> None:
+        """Goes on without the ranks that are lost. All that are left call it; `timeout` seconds for all to come."""
+        runtime = self.runtime
+        interruptibly(lambda: runtime.reform(timeout))
+        with self._lock:
+            # The ranks were not at the same point when their operations failed.
+            self._counters.clear()
+            self._era += 1
 
     def shutdown(self) -> None:
         with self._lock:

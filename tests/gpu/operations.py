@@ -248,6 +248,11 @@ def main() -> int:
         from horo import _horo
 
         say(_horo.devices())
+    if "--kernels" in sys.argv:  # For a sanitizer, which takes its time.
+        for dtype in (torch.float32, torch.bfloat16):
+            for part in (reducescatters, groups):
+                part(dtype)
+        return finish()
     quick = "--quick" in sys.argv
     for dtype in [torch.float32, torch.bfloat16] if quick else [*INTEGERS, *FLOATS, torch.bool, torch.complex64]:
         allreduces(dtype)
@@ -260,6 +265,10 @@ def main() -> int:
         parts.append(capture)
     for part in parts:
         attempt(part.__name__, part)
+    return finish()
+
+
+def finish() -> int:
     total = hvd.allreduce(torch.tensor([counts["failures"]]), op=hvd.Sum)
     if hvd.rank() == 0:
         say(f"{counts['checks']} checks, {int(total)} failures on {hvd.size()} ranks")

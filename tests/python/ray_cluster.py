@@ -31,6 +31,7 @@ def ray_cluster() -> Iterator[str]:
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",
         "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
         "RAY_TRAIN_METRICS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # Of 15 by default, behind whatever else runs here.
     }
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))}
     with mock.patch.dict(os.environ, {**inherited, **settings}, clear=True):

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import jobs
+import numpy as np
 import pytest
 from jobs import launcher
 
+import horo
 from horo import backends
 from horo.backends import selection
 
@@ -309,6 +312,30 @@ def train() -> None:
     distributed.local_barrier()
     # In one piece: torchrun's ranks write to one pipe, and print() writes its words one by one.
     sys.stdout.write(f"done {distributed.BACKEND_NAME} {size}\n")
+
+
+def wait_for_neighbours() -> None:
+    """Two hosts of two ranks each: the second waits for its neighbours only after the first has."""
+    os.environ["HORO_HOST_ID"] = f"host{int(os.environ['HORO_RANK']) // 2}"
+    import torch
+
+    from horo import backends
+
+    for backend in (backends.HoroBackend(), backends.TorchBackend()):
+        backend.initialize()
+        rank = backend.get_rank()
+        if rank < 2:
+            backend.local_barrier()
+        horo.broadcast(np.zeros(1), root_rank=0)
+        if rank >= 2:
+            backend.local_barrier()
+    torch.distributed.destroy_process_group()
+    print("done")
+
+
+def test_a_local_barrier_waits_for_the_host_alone() -> None:
+    outputs = jobs.run(4, wait_for_neighbours)
+    assert [said.split()[-1] for said in outputs] == ["done"] * 4
 
 
 @pytest.mark.parametrize("name", ["horo", "Horovod", "torch"])

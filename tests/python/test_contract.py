@@ -22,7 +22,7 @@ FUNCTIONS = {
     "is_homogeneous": ("", True),
     "mpi_threads_supported": ("", ValueError),
     "mpi_enabled": ("", False),
-    "mpi_built": ("", False),
+    "mpi_built": ("", True),
     "gloo_enabled": ("", False),
     "gloo_built": ("", False),
     "nccl_built": ("", 0),

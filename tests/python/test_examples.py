@@ -88,7 +88,7 @@ def test_an_example_of_keras_learns_on_every_back_end(backend: str) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
     if not (installed("keras") and installed(backend)):
         pytest.skip(f"Keras or {backend} is not installed in this environment")
-    check(run("keras_digits.py", 2, "--epochs", "4", KERAS_BACKEND=backend), 2, 0.85)
+    check(run("keras_digits.py", 2, "--epochs", "6", KERAS_BACKEND=backend), 2, 0.85)
 
 
 def test_an_example_of_jax_learns() -> None:

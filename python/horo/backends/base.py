@@ -105,7 +105,7 @@ class DistributedBackend:
         return self.get_local_rank() == self.ROOT_RANK
 
     def local_barrier(self) -> None:
-        """Waits for the other processes of the host; all back ends here wait for those of other hosts, too."""
+        """Waits for the other processes of the host, and for no others."""
         self.require_init()
         self._local_barrier()
 

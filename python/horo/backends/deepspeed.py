@@ -9,6 +9,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from horo.backends.base import Distributed, DistributedBackend
+from horo.backends.neighbours import group_of_host
 
 
 class DeepSpeedBackend(DistributedBackend):
@@ -29,6 +30,7 @@ class DeepSpeedBackend(DistributedBackend):
         self.backend_module.init_distributed()
         if torch.cuda.is_available():
             torch.cuda.set_device(self._get_local_rank())
+        self._neighbours = group_of_host(self._group())
 
     @staticmethod
     def _group() -> Any:
@@ -47,7 +49,7 @@ class DeepSpeedBackend(DistributedBackend):
         return int(os.environ["LOCAL_RANK"])
 
     def _local_barrier(self) -> None:
-        self._group().barrier()
+        self._group().barrier(group=self._neighbours)
 
     def _distribute(
         self,

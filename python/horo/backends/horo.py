@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from horo.backends.base import Distributed, DistributedBackend
+from horo.backends.neighbours import host_id
 
 
 class HoroBackend(DistributedBackend):
@@ -23,7 +24,17 @@ class HoroBackend(DistributedBackend):
     def _initialize(self) -> None:
         import torch
 
-        self.backend_module.init()
+        module = self.backend_module
+        module.init(process_sets="dynamic")
+        # All processes make the set of every host, here: later only some of them may come.
+        self._neighbours = module.global_process_set
+        if module.local_size() < module.size():
+            hosts = module.allgather_object(host_id(), name="horo.backends.hosts")
+            for host in sorted(set(hosts)):
+                ranks = [rank for rank, other in enumerate(hosts) if other == host]
+                made = module.add_process_set(ranks)
+                if module.rank() in ranks:
+                    self._neighbours = made
         if torch.cuda.is_available():
             torch.cuda.set_device(self._get_local_rank())
 
@@ -37,7 +48,7 @@ class HoroBackend(DistributedBackend):
         return self.backend_module.local_rank()
 
     def _local_barrier(self) -> None:
-        self.backend_module.barrier()
+        self.backend_module.barrier(process_set=self._neighbours)
 
     def _distribute(
         self,

@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from typing import Any, ClassVar
 
 from horo.backends.base import Distributed, DistributedBackend
+from horo.backends.neighbours import group_of_host
 
 
 class TorchBackend(DistributedBackend):
@@ -36,8 +37,13 @@ class TorchBackend(DistributedBackend):
 
         if torch.cuda.is_available():
             torch.cuda.set_device(self._get_local_rank())
-        if self.backend_module.is_initialized():
-            return
+        if not self.backend_module.is_initialized():
+            self._join_group()
+        self._neighbours = group_of_host(self.backend_module)
+
+    def _join_group(self) -> None:
+        import torch
+
         kind = self.PROCESS_GROUP or ("nccl" if torch.cuda.is_available() else "gloo")
         launched_by_horo = "HORO_RANK" in os.environ and "MASTER_ADDR" not in os.environ
         if launched_by_horo or "RANK" not in os.environ:
@@ -70,7 +76,7 @@ class TorchBackend(DistributedBackend):
         return int(os.environ.get("LOCAL_RANK") or os.environ.get("HORO_LOCAL_RANK") or 0)
 
     def _local_barrier(self) -> None:
-        self.backend_module.barrier()
+        self.backend_module.barrier(group=self._neighbours)
 
     def _distribute(
         self,

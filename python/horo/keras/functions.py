@@ -82,4 +82,19 @@ def load_model(
     model = keras.models.load_model(filepath, custom_objects=objects or None)
     if getattr(model, "optimizer", None) is not None:
         model.optimizer = wrap(model.optimizer, compression=compression)
+        if str(filepath).endswith((".h5", ".hdf5")) and not model.optimizer.built:
+            _load_slots(model, filepath)
     return model
+
+
+def _load_slots(model: Any, filepath: Any) -> None:
+    """What Keras leaves out for models whose variables are their layers': it builds the optimizer for none of them."""
+    import h5py
+
+    model.optimizer.build(model.trainable_variables)
+    with h5py.File(filepath) as file:
+        saved = file.get("optimizer_weights", {})
+        for variable in model.optimizer.variables:
+            value = saved.get(variable.path)
+            if value is not None and value.shape == tuple(variable.shape):
+                variable.assign(value[()])

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from horo.collectives import Average
+from horo.keras.backends import backend
 from horo.keras.compression import Compression
 from horo.keras.reduction import GradientReduction, Settings
 from horo.keras.stepping import check_step, stepping_model
@@ -42,6 +43,9 @@ class _Distributed:
         return bool(self.gradient_accumulation_steps)
 
     def _horo_reduced(self, grads: Any, variables: Any) -> Any:
+        return backend().unconverted(self._horo_reduced_now)(grads, variables)
+
+    def _horo_reduced_now(self, grads: Any, variables: Any) -> Any:
         """As they are where variables are not known: apply() says what is wrong."""
         grads = list(grads)
         if variables is None:
@@ -126,7 +130,7 @@ def _remade(optimizer: Any, reduction: GradientReduction, passes: int) -> Any:
         made = cls(type(inner).from_config(_accumulating(_config_of(inner), passes)), **config)
     else:
         made = cls.from_config(_accumulating(config, passes))
-    if optimizer.built:
+    if optimizer.built and optimizer._trainable_variables:
         made.build(list(optimizer._trainable_variables))
     if len(made.variables) == len(optimizer.variables):  # Else there are accumulators now, which begin with zeros.
         for new, old in zip(made.variables, optimizer.variables, strict=True):

@@ -62,6 +62,25 @@ def test_gradients_that_a_loop_applies_itself(hvd: ModuleType) -> None:
     np.testing.assert_allclose(values([variable])[0], [1.0 - mean, 2.0 - 3 * mean])
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
+def test_a_loop_in_a_graph(hvd: ModuleType) -> None:
+    import tensorflow as tf
+
+    variable = keras.Variable([1.0, 2.0], name="in a graph")
+    optimizer = hvd.DistributedOptimizer(sgd(1.0))
+    optimizer.build([variable])
+
+    @tf.function
+    def steps(factor: tf.Tensor) -> None:
+        for _ in tf.range(3):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(variable.value * factor)
+            optimizer.apply_gradients(zip(tape.gradient(loss, [variable.value]), [variable], strict=True))
+
+    steps(tf.constant(float(hvd.rank())))
+    np.testing.assert_allclose(values([variable])[0], np.array([1.0, 2.0]) - 3 * (hvd.size() - 1) / 2, rtol=1e-6)
+
+
 def test_variables_without_a_gradient_stay_as_they_are(hvd: ModuleType) -> None:
     first, second = keras.Variable([1.0], name="first"), keras.Variable([1.0], name="second")
     optimizer = hvd.DistributedOptimizer(sgd(1.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import keras
@@ -25,6 +25,9 @@ class Backend(Protocol):
         """A sparse gradient with all its rows; others as they are."""
 
     def is_sparse(self, gradient: Any) -> bool: ...
+
+    def unconverted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function as it is written, also in a step whose source the framework rewrites."""
 
     def is_compiled(self, model: Any) -> bool:
         """Whether a step of the model is compiled by something that cannot compile horo's operations."""

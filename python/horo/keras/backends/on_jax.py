@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import horo.jax
@@ -26,8 +26,12 @@ def is_sparse(gradient: Any) -> bool:
     return False
 
 
+def unconverted(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
 def is_compiled(model: Any) -> bool:
     return False  # By XLA, which calls the handler.
 
 
-__all__ = ["GROUP_BYTES", "dense", "failure", "is_compiled", "is_sparse", "reduce"]
+__all__ = ["GROUP_BYTES", "dense", "failure", "is_compiled", "is_sparse", "reduce", "unconverted"]

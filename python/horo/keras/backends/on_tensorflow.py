@@ -8,6 +8,7 @@ from typing import Any
 import horo.tensorflow
 from horo.process_sets import ProcessSet
 from horo.tensorflow.errors import translated as failure
+from horo.tensorflow.graph import unconverted
 
 # The first travel while others are still computed, and there are few kernels that wait.
 GROUP_BYTES = 25 << 20
@@ -34,4 +35,4 @@ def is_compiled(model: Any) -> bool:
     return bool(model.jit_compile) and not model.run_eagerly
 
 
-__all__ = ["GROUP_BYTES", "dense", "failure", "is_compiled", "is_sparse", "reduce"]
+__all__ = ["GROUP_BYTES", "dense", "failure", "is_compiled", "is_sparse", "reduce", "unconverted"]

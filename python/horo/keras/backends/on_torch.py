@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import horo.torch
@@ -23,6 +23,10 @@ def dense(gradient: Any) -> Any:
 
 def is_sparse(gradient: Any) -> bool:
     return gradient.is_sparse
+
+
+def unconverted(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def is_compiled(model: Any) -> bool:

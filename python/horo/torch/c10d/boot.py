@@ -18,23 +18,31 @@ def start_engine(store: Any, rank: int, size: int) -> _horo.Engine:
     store can join: the job is as safe as the store is. Where all ranks are on one host, nothing listens beyond
     loopback. The key is taken out of the store once all have joined.
     """
-    here = arrival()
     if size == 1:
+        here = arrival()
         return _engine(Meeting([here]).terms.place(0, here))
     # Another round each time that the same ranks meet at the same store.
-    round_number = (store.add("horo/came", 1) - 1) // size
-    prefix = f"horo/{round_number}"
-    store.set(f"{prefix}/host/{rank}", json.dumps(here))
-    if rank != 0:
-        return _engine(Terms.read(_get(store, f"{prefix}/meeting")).place(rank, here))
-    meeting = Meeting([Arrival(*json.loads(_get(store, f"{prefix}/host/{other}"))) for other in range(size)])
+    prefix = f"horo/{(store.add('horo/came', 1) - 1) // size}"
+    place, meeting = meet_at(store, prefix, rank, size)
+    if meeting is None:
+        return _engine(place)
     try:
-        store.set(f"{prefix}/meeting", meeting.terms.written())
-        return _engine(meeting.terms.place(0, here))
+        return _engine(place)
     finally:
         meeting.close()
         with contextlib.suppress(Exception):  # Not every store can forget.
             store.delete_key(f"{prefix}/meeting")
+
+
+def meet_at(store: Any, prefix: str, rank: int, size: int) -> tuple[Place, Meeting | None]:
+    """This rank's place in a job of the ranks that share `store`, and on rank 0 the meeting, which it closes."""
+    here = arrival()
+    store.set(f"{prefix}/host/{rank}", json.dumps(here))
+    if rank != 0:
+        return Terms.read(_get(store, f"{prefix}/meeting")).place(rank, here), None
+    meeting = Meeting([Arrival(*json.loads(_get(store, f"{prefix}/host/{other}"))) for other in range(size)])
+    store.set(f"{prefix}/meeting", meeting.terms.written())
+    return meeting.terms.place(0, here), meeting
 
 
 def _get(store: Any, key: str) -> str:

@@ -181,6 +181,16 @@ def result_of(future: Any, bucket: GradBucket) -> torch.Tensor:
     return value
 
 
+def _follows_a_failure(error: BaseException | None) -> bool:
+    """Whether an operation in a hook failed only because another rank's hook had failed before."""
+    while error is not None:
+        # Of an exception that has passed through a chain of torch's futures only the words are left.
+        if getattr(error, "code", None) == "mismatch" or "HorovodInternalError: mismatch: " in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class PythonHook:
     """A hook of the caller's, and what it is doing in this iteration."""
 
@@ -237,7 +247,7 @@ class PythonHook:
     def _give_up(self, native: Any) -> None:
         """The error to be raised is that of the rank where something is wrong."""
         if self.problem is not None:
-            native.fail(self._words)
+            native.fail(self._words, follows=_follows_a_failure(self.problem))
             return
         for bucket, _, _ in self._under_way:
             native.deliver(bucket.index(), 0)

@@ -72,6 +72,7 @@ class Reduction:
         self._dtype = dtype
         self._find_unused = options.find_unused
         self._static = options.static_graph
+        self._may_rebuild = bool(options.rebuilt_limits) and (options.static_graph or not options.find_unused)
         self._open = False  # A backward pass is to be reduced, or is being reduced.
         self._begun = False  # It has come to an output.
         self._queued = False  # Its end will be heard of.
@@ -131,7 +132,11 @@ class Reduction:
                 # It came to an output here but to no parameter, and other ranks wait for those.
                 self._finish(rest_is_unused=True)
             self._open = False
-        rebuilt = self.native.prepare_forward()
+        if not self._may_rebuild:
+            return self.native.prepare_forward()
+        # The ranks agree on new buckets, once: a wait that signals do not end by themselves.
+        rebuilt = interruptibly(self.native.prepare_forward)
+        self._may_rebuild = not self.rebuilt
         if rebuilt:
             self._lay_out()
         return rebuilt
@@ -338,6 +343,7 @@ class Reduction:
 
     def set_static_graph(self) -> None:
         self._static = True
+        self._may_rebuild = bool(self.options.rebuilt_limits)
         self.native.set_static_graph()
 
     def _install_post_backward_futures(self, futures: list[torch.futures.Future]) -> None:

@@ -1,0 +1,129 @@
+"""MPI beside what it is measured against, in turns.
+
+python bench/mpi.py allreduce --rounds 7      # 64 MiB on two ranks by name: horo run, mpirun, mpiexec
+python bench/mpi.py operations --rounds 7     # 64 MiB on an ordered group over MPI, and MPI_Allreduce itself by mpi4py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "python"))
+
+import launched
+from jobs import launcher
+
+import horo
+
+RANKS = 2
+BYTES = 64 << 20
+ALLREDUCE, F32, SUM = 1, 10, 0
+
+
+def middle_of(call: Callable[[], None], calls: int = 15) -> float:
+    """The middle of the times of one, on the slower rank, in seconds."""
+    times = []
+    for number in range(calls + 3):
+        horo.barrier()
+        begin = time.perf_counter()
+        call()
+        if number >= 3:
+            times.append(time.perf_counter() - begin)
+    return float(horo.allreduce(np.array([statistics.median(times)]), op=horo.Max)[0])
+
+
+def rank_allreduce() -> None:
+    horo.init()
+    array = np.zeros(BYTES // 4, np.float32)
+    spent = middle_of(lambda: horo.allreduce_(array, op=horo.Sum, name="array"))
+    if horo.rank() == 0:
+        print(f"outcome: {spent}")
+
+
+def rank_operations(rounds: int) -> None:
+    from mpi4py import MPI
+
+    from horo.world import world
+
+    os.environ["HORO_CPU_OPERATIONS"] = "mpi"
+    horo.init(comm=MPI.COMM_WORLD)
+    group = world.runtime.group(list(range(horo.size())))
+    array, result = np.zeros(BYTES // 4, np.float32), np.zeros(BYTES // 4, np.float32)
+    addresses = array.ctypes.data, result.ctypes.data
+    ways = {
+        "MPI_Allreduce": lambda: MPI.COMM_WORLD.Allreduce(array, result),
+        "horo over MPI": lambda: group.run(ALLREDUCE, *addresses, dtype=F32, op=SUM, count=array.size),
+    }
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, call in ways.items():
+            spent[name].append(middle_of(call, calls=7))
+    if horo.rank() == 0:
+        print(f"group over {group.transport()}")
+        report(spent)
+
+
+def report(spent: dict[str, list[float]]) -> None:
+    first = statistics.median(next(iter(spent.values())))
+    for name, times in spent.items():
+        middle = statistics.median(times)
+        span = f"{min(times) * 1e3:.2f} to {max(times) * 1e3:.2f}"
+        print(f"{name:16} {middle * 1e3:8.2f} ms  ({span})  {middle / first:.3f}")
+
+
+def run(command: list[str], *words: str, **settings: str) -> str:
+    done = subprocess.run(
+        [*command, sys.executable, str(Path(__file__).resolve()), *words],
+        env=launched.environment(**settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.stdout + done.stderr)
+    return done.stdout
+
+
+def commands() -> dict[str, list[str]]:
+    started = [launcher(), "run", "-np", str(RANKS)]
+    return {
+        "horo run": started,
+        "mpirun": [*launched.mpi_command("openmpi", RANKS), "-bind-to", "none"],
+        "mpiexec": launched.mpi_command("mpich", RANKS),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["allreduce", "operations", "rank-allreduce", "rank-operations"])
+    parser.add_argument("--rounds", type=int, default=7)
+    given = parser.parse_args()
+    if given.what == "rank-allreduce":
+        rank_allreduce()
+    elif given.what == "rank-operations":
+        rank_operations(given.rounds)
+    elif given.what == "allreduce":
+        spent: dict[str, list[float]] = {name: [] for name in commands()}
+        for _ in range(given.rounds):
+            for name, command in commands().items():
+                spent[name].append(float(run(command, "rank-allreduce").split("outcome:")[1]))
+        report(spent)
+    else:
+        for family, name in (("openmpi", "mpirun"), ("mpich", "mpiexec")):
+            library = launched.mpi_library(family) or ""
+            words = ["rank-operations", "--rounds", str(given.rounds)]
+            print(f"{family}\n{run(commands()[name], *words, MPI4PY_LIBMPI=library)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+horo_plugin(mpi)
