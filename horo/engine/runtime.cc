@@ -276,7 +276,8 @@ bool Runtime::rest_for_callers(const std::stop_token& stop) {
 }
 
 void Runtime::loop(const std::stop_token& stop) {
-  std::stop_callback wake(stop, [this] { engine_->bell().ring(); });
+  // A caller that drives would take an ordinary ring for its own, and leave this thread asleep for ever.
+  std::stop_callback wake(stop, [this] { engine_->bell().ring_sleepers(); });
   while (!stop.stop_requested()) {
     if (rest_for_callers(stop)) {
       pool_->trim(Clock::now());

@@ -22,6 +22,12 @@ void BellWord::ring() {
   if (sleepers.load(std::memory_order_seq_cst) != 0) transport::wake_all(count);
 }
 
+void Bell::ring_sleepers() {
+  BellWord& word = this->word();
+  word.count.fetch_add(1, std::memory_order_seq_cst);
+  transport::wake_all(word.count);
+}
+
 void Bell::begin_driving() { word().driven.store(1, std::memory_order_seq_cst); }
 
 // Sequentially consistent with ring(): a ringer that found the driver awake has counted before this look.

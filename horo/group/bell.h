@@ -49,6 +49,8 @@ class Bell {
   Bell& operator=(const Bell&) = delete;
 
   void ring() { word().ring(); }
+  /// Wakes also those who sleep while a caller drives: for what the driver does not do in their place, such as to end.
+  void ring_sleepers();
   uint32_t look() const { return word().count.load(std::memory_order_seq_cst); }
 
   /// Until the count is another than `seen`: true. False at the deadline, and when a signal handler of the program ran.

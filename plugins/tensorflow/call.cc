@@ -17,6 +17,21 @@ constexpr std::pair<TF_DataType, horo_dtype> kTypes[] = {
     {19, HORO_F16}, {22, HORO_U32}, {23, HORO_U64},  {24, HORO_F8E5M2}, {25, HORO_F8E4M3}};
 constexpr TF_DataType kInt64 = 9;
 
+// A small tensor that is alone is worked on by the thread that hands it in, for so long at most: two changes of threads
+// take longer than the operation. Others are left to the library at once, so that independent ones never wait for each
+// other.
+constexpr size_t kSmallBytes = 32 * 1024;
+constexpr double kHelpSeconds = 200e-6;
+
+/// How many are under way in this process.
+std::atomic<int>& under_way() {
+  static std::atomic<int> count = 0;
+  return count;
+}
+
+/// Whether this thread tells TensorFlow right now that a call is done: it may be the library's, and must not wait.
+thread_local bool telling = false;
+
 /// Whether the result has the input's shape, so that it can be written where the input lies.
 bool keeps_shape(horo_kind kind) { return kind == HORO_ALLREDUCE || kind == HORO_BROADCAST; }
 
@@ -46,9 +61,12 @@ void Call::start(const Collective& collective, TF_OpKernelContext* context, std:
 }
 
 Call::Call(const Collective& collective, TF_OpKernelContext* context, std::function<void()> done)
-    : collective_(collective), api_(*collective.api), context_(context), done_(std::move(done)), outcome_(api_) {}
+    : collective_(collective), api_(*collective.api), context_(context), done_(std::move(done)), outcome_(api_) {
+  alone_ = under_way().fetch_add(1, std::memory_order_relaxed) == 0;
+}
 
 Call::~Call() {
+  under_way().fetch_sub(1, std::memory_order_relaxed);
   for (const Slot& slot : slots_) {
     if (slot.input != nullptr) api_.delete_tensor(slot.input);
     if (slot.output != nullptr) api_.delete_tensor(slot.output);
@@ -161,10 +179,21 @@ void Call::hand_in() {
   horo_status* status =
       horo_runtime_submit(runtime, collective_.set, tensors.data(), tensors.size(), &Call::finished, this, &handle_);
   horo_runtime_release(runtime);
-  if (status == nullptr) return arrive();
+  if (status == nullptr) {
+    if (alone_ && !telling && bytes() <= kSmallBytes) horo_status_free(horo_handle_wait(handle_, kHelpSeconds));
+    return arrive();
+  }
   outcome_.set(status);
   horo_status_free(status);
   end();
+}
+
+size_t Call::bytes() const {
+  size_t sum = 0;
+  for (const Slot& slot : slots_) {
+    sum += elements_of(slot.shape.data(), slot.shape.size()) * horo_dtype_size(slot.dtype);
+  }
+  return sum;
 }
 
 void Call::finished(void* call, const horo_status* status) {
@@ -192,7 +221,9 @@ void Call::end() {
   // The context may be gone as soon as TensorFlow hears of it.
   const std::function<void()> done = done_;
   delete this;
+  const bool before = std::exchange(telling, true);
   done();
+  telling = before;
 }
 
 void Call::deliver_rows() {

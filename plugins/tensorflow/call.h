@@ -61,6 +61,7 @@ class Call {
   void arrive();
   void end();
   void deliver_rows();
+  size_t bytes() const;
 
   const Collective& collective_;
   const Api& api_;
@@ -71,6 +72,7 @@ class Call {
   std::vector<uint64_t> splits_;
   horo_handle* handle_ = nullptr;
   std::atomic<int> arrived_ = 0;
+  bool alone_ = false;  ///< Nothing else was under way when it began.
 };
 
 }  // namespace horo::tensorflow
