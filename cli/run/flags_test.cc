@@ -360,6 +360,8 @@ const std::vector<Setting>& settings() {
       {{"--gloo-timeout-seconds", "45"}, "GLOO_TIMEOUT_SECONDS", "45", "TIMEOUT"},
       {{"--num-nccl-streams", "2"}, "NUM_NCCL_STREAMS", "2"},
       {{"--thread-affinity", "3"}, "THREAD_AFFINITY", "3"},
+      {{"--mpi-threads-disable"}, "MPI_THREADS_DISABLE", "1"},
+      {{"--no-mpi-threads-disable"}, "MPI_THREADS_DISABLE", "0"},
       {{"--tcp"}, "NCCL_IB_DISABLE", "1"},
   };
   return all;

@@ -80,8 +80,11 @@ def test_init_can_be_called_again_and_refuses_what_it_cannot_do(alone: object) -
     horo.init(process_sets="dynamic")
     assert horo.size() == 1
     horo.shutdown()
-    with pytest.raises(ValueError, match="communicators"):
-        horo.init(comm=[0])
+    horo.init(comm=[0])
+    assert horo.size() == 1
+    horo.shutdown()
+    with pytest.raises(ValueError, match="a communicator of mpi4py, a list of them, or a list of ranks, not 'world'"):
+        horo.init(comm="world")
     with pytest.raises(ValueError, match="process set"):
         horo.init(process_sets=[horo.ProcessSet([0])])  # The set of everybody exists: a second is a duplicate.
     horo.init()

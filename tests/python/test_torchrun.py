@@ -37,6 +37,7 @@ def trains() -> None:
     folder = os.path.join(os.environ["TMPDIR"], f"horo-{os.geteuid()}")
     hvd.barrier()
     assert not os.path.isdir(folder) or not os.listdir(folder), "the key was left behind"
+    hvd.barrier()  # What follows leaves another one there for a moment.
     # Only some of the processes are a job.
     hvd.shutdown()
     if rank in (1, size - 1):
