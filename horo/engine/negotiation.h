@@ -86,8 +86,6 @@ class Negotiation {
   void announce(const UnitPtr& unit, Time now);
   /// This rank has no more; until everybody has joined it takes part with nothing.
   void join();
-  /// What the members are called in messages from now on.
-  void call_members(const std::vector<int>& ranks);
   /// Whether a thread of this rank sleeps until something is done.
   void set_waiting(bool waiting) { waiting_ = waiting; }
   /// kCorrupt for a message that cannot be.
@@ -142,7 +140,7 @@ class Negotiation {
   void tune(Down& down, Time now);
 
   const Tree tree_;
-  NegotiationOptions options_;  ///< Only the names of the members change.
+  const NegotiationOptions options_;
   Cache cache_;
   Merge merge_;
   Coordinator coordinator_;

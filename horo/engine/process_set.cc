@@ -29,12 +29,12 @@ ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<
 Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
                                                      std::shared_ptr<group::Group> group,
                                                      const NegotiationOptions& options, Executor::Special special,
-                                                     const Observation& observation, Deadline deadline) {
+                                                     const Observation& observation) {
   NegotiationOptions mine = options;
-  mine.coordinator.ranks = group->names();
+  mine.coordinator.ranks = group->ranks();
   std::shared_ptr<ProcessSet> set(
       new ProcessSet(engine, pool, std::move(group), mine, std::move(special), observation));
-  HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_, deadline));
+  HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_));
   return set;
 }
 
@@ -78,7 +78,6 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   if (over_) return;
   // Asked first: what a rank said before it left still counts.
   const std::optional<Status> why = group_->over();
-  if (renamed_.load(std::memory_order_relaxed) && renamed_.exchange(false)) negotiation_.call_members(names());
   negotiation_.note_ready(observation_.traced());
   post_->pump();
   while (std::optional<group::Letter> letter = post_->receive()) {
@@ -129,7 +128,7 @@ void ProcessSet::announce_new(Time now) {
 // What the ranks below have handed in: for the timeline only.
 void ProcessSet::tell_ready(Time now) {
   for (Negotiation::Ready& ready : negotiation_.take_ready()) {
-    for (int& member : ready.members) member = names()[static_cast<size_t>(member)];
+    for (int& member : ready.members) member = ranks()[static_cast<size_t>(member)];
     observation_.ready(ready.key, std::move(ready.members), now);
   }
 }
@@ -167,11 +166,11 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
     lock.unlock();
     Work work;
     work.submissions = {std::move(joining)};
-    work.answer = names()[static_cast<size_t>(joined->last)];
+    work.answer = ranks()[static_cast<size_t>(joined->last)];
     run(std::move(work), here, may_spin);
   } else if (auto* stall = std::get_if<output::Stall>(&output)) {
     observation_.stalled();
-    engine_.log().warning(stall_text(*stall, names()));
+    engine_.log().warning(stall_text(*stall, ranks()));
   } else if (auto* abort = std::get_if<output::Abort>(&output)) {
     give_up(Status(Code::kTimeout, abort->message), here, may_spin);
   }
@@ -229,8 +228,6 @@ void ProcessSet::close(const Status& why) {
 void ProcessSet::end(const Status& why) {
   close(why);
   group_->stop(why);
-  // An operation that has not left the group's memory yet would write into what is given back.
-  executor_.wait_idle(Deadline::never());
   engine_.remove_group(group_);
 }
 

@@ -48,11 +48,6 @@ Status Control::start(std::vector<net::Listener> listeners) {
 
 void Control::stop() {
   if (!thread_.joinable()) return;
-  {
-    std::lock_guard lock(mutex_);
-    if (!broken_) broken_ = Status(Code::kStopped, "the engine was shut down");  // For those who wait for an answer.
-    changed_.notify_all();
-  }
   post([this] { say_goodbye(); });
   thread_.request_stop();
   wake_->signal();

@@ -63,10 +63,8 @@ class Control : public GroupHost {
   Status wait_for_links(Deadline deadline);
   /// Meets the other members at the first of them. Fails when one of them is lost.
   Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline);
-  /// A stream that rank `from` attached for a group of `ranks` that was agreed on. Fails when one of them is lost: then
-  /// `from` may have given the group up.
-  Result<net::AttachedStream> take_stream(uint64_t group, const std::vector<int>& ranks, int from, uint32_t stream,
-                                          Deadline deadline);
+  /// A stream that rank `from` attached for a group that was agreed on.
+  Result<net::AttachedStream> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
   /// The group needs no more of them.
   void close_streams(uint64_t group);
   void add_group(const std::shared_ptr<Group>& group);
@@ -93,8 +91,6 @@ class Control : public GroupHost {
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   /// Ranks of the installed view, once none of `gone` is among them, or at the deadline.
   std::vector<int> members_without(const std::vector<int>& gone, Deadline deadline);
-  /// Waits until the installed view is another than `members`. False at the deadline, or when this rank was evicted.
-  bool members_differ_from(const std::vector<int>& members, Deadline deadline);
   void mark_forked();
 
   void report(uint64_t epoch, const rendezvous::Report& report) override;
@@ -129,11 +125,6 @@ class Control : public GroupHost {
   void watch(const rendezvous::watch::Input& input);
   void update_waits(Time now);
   void lose(int rank, rendezvous::LossReason reason);
-  /// Under the lock: why a group of `ranks` cannot be, if one of them is lost.
-  Status check_members(const std::vector<int>& ranks) const;
-  /// Under the lock: until something may have changed, or the deadline (then false). Whoever is waited for is probed,
-  /// and evicted if it is frozen.
-  bool wait_for_news(std::unique_lock<std::mutex>& lock, const std::vector<int>& from, Deadline deadline);
   void fade(int rank);
 
   void send(int rank, ControlType type, std::span<const std::byte> payload, const About& about = {});

@@ -13,9 +13,6 @@ namespace horo::group {
 
 namespace {
 
-/// Groups repeat what they wait for as often.
-constexpr auto kLookAgain = std::chrono::milliseconds(100);
-
 /// Empty when all members have set alike what must be.
 std::string difference(const std::map<int, GroupOffer>& join) {
   const auto& [first_rank, first] = *join.begin();
@@ -48,8 +45,15 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, const 
     }
     if (fenced_) return Status(Code::kEvicted, *fenced_);
     if (broken_) return *broken_;
-    HORO_TRY(check_members(ranks));
-    if (!wait_for_news(lock, ranks, deadline)) {
+    for (const rendezvous::Loss& loss : losses_) {
+      if (std::find(ranks.begin(), ranks.end(), loss.rank) == ranks.end()) continue;
+      return Status(Code::kPeerLost, text("cannot make a group with rank ", loss.rank, ", which is gone (",
+                                          rendezvous::name(loss.reason), ")"))
+          .with_lost({loss.rank});
+    }
+    const bool late = deadline.is_never() ? (changed_.wait(lock), false)
+                                          : changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout;
+    if (late) {
       return Status(Code::kTimeout, text("not all of ", ranks_text(ranks),
                                          " came to make a group in time; every member "
                                          "must make it, in the same order"));
@@ -114,41 +118,21 @@ void Control::close_streams(uint64_t group) {
   arrivals_.close(group);
 }
 
-Result<net::AttachedStream> Control::take_stream(uint64_t group, const std::vector<int>& ranks, int from,
-                                                 uint32_t stream, Deadline deadline) {
+Result<net::AttachedStream> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
   std::unique_lock lock(mutex_);
   while (true) {
     if (auto taken = arrivals_.take(group, from, stream)) return std::move(*taken);
-    if (fenced_) return Status(Code::kEvicted, *fenced_);
     if (broken_) return *broken_;
-    HORO_TRY(check_members(ranks));
-    if (!wait_for_news(lock, {from}, deadline)) {
+    for (const rendezvous::Loss& loss : losses_) {
+      if (loss.rank == from) {
+        return Status(Code::kPeerLost, text("rank ", from, " is gone (", rendezvous::name(loss.reason), ")"))
+            .with_lost({from});
+      }
+    }
+    if (changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout) {
       return Status(Code::kTimeout, text("rank ", from, " did not open stream ", stream, " of a new group in time"));
     }
   }
-}
-
-Status Control::check_members(const std::vector<int>& ranks) const {
-  for (const rendezvous::Loss& loss : losses_) {
-    if (std::find(ranks.begin(), ranks.end(), loss.rank) == ranks.end()) continue;
-    return Status(Code::kPeerLost, text("cannot make a group with rank ", loss.rank, ", which is gone (",
-                                        rendezvous::name(loss.reason), ")"))
-        .with_lost({loss.rank});
-  }
-  return {};
-}
-
-bool Control::wait_for_news(std::unique_lock<std::mutex>& lock, const std::vector<int>& from, Deadline deadline) {
-  const Time since = Clock::now();
-  const Deadline look = deadline.earlier(Deadline(since + kLookAgain));
-  if (changed_.wait_until(lock, look.at()) == std::cv_status::no_timeout) return true;
-  if (deadline.expired()) return false;
-  lock.unlock();
-  for (int rank : from) {
-    if (rank != options_.self.rank) note_waiting(rank, since);
-  }
-  lock.lock();
-  return true;
 }
 
 void Control::add_group(const std::shared_ptr<Group>& group) {

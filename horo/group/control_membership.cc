@@ -232,12 +232,4 @@ std::vector<int> Control::members_without(const std::vector<int>& gone, Deadline
   return members_;
 }
 
-bool Control::members_differ_from(const std::vector<int>& members, Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  while (members_ == members) {
-    if (fenced_ || broken_ || !wait_for_news(lock, members, deadline)) return false;
-  }
-  return !fenced_;
-}
-
 }  // namespace horo::group

@@ -127,28 +127,6 @@ std::vector<int> Engine::members() {
   return control_->members_without(gone, timeout());
 }
 
-bool Engine::members_differ_from(const std::vector<int>& members, Deadline deadline) {
-  return !control_->forked() && control_->members_differ_from(members, deadline);
-}
-
-void Engine::call_ranks(const std::vector<int>& members) {
-  std::lock_guard lock(mutex_);
-  called_ = members;
-  world_.reset();
-  for (const Holding& holding : groups_) name_members(*holding.group);
-}
-
-void Engine::name_members(Group& group) const {
-  if (called_.empty()) return;
-  std::vector<int> names;
-  for (int rank : group.ranks()) {
-    const auto found = std::lower_bound(called_.begin(), called_.end(), rank);
-    if (found == called_.end() || *found != rank) return;
-    names.push_back(static_cast<int>(found - called_.begin()));
-  }
-  group.call_members(std::move(names));
-}
-
 Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
 
 void Engine::shutdown() {
@@ -253,7 +231,6 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   holding.group = group;
   std::lock_guard lock(mutex_);
   if (ended_) return shutdown_status();
-  name_members(*group);
   groups_.push_back(std::move(holding));
   return group;
 }

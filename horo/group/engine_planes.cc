@@ -256,7 +256,7 @@ Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(c
         }
         wires[member].emplace_back(std::move(attached->socket), std::move(attached->keys));
       } else {
-        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, ranks, rank, stream, deadline));
+        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
         wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       }
     }

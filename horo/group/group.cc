@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "horo/base/check.h"
 #include "horo/base/text.h"
 
 namespace horo::group {
@@ -30,8 +29,7 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
       plane_(std::move(plane)),
       host_(host),
       log_(log),
-      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })),
-      names_(options_.ranks) {}
+      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })) {}
 
 Group::~Group() {
   stop(Status(Code::kStopped, "the group has ended"));
@@ -120,17 +118,6 @@ void Group::stop(const Status& why, Leaving leaving) {
   plane_->revoke(leaving == Leaving::kWholeRank ? std::vector<int>{options_.member} : std::vector<int>{});
   for (const RequestHandle& request : rest) request->finish(why);
   if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.
-}
-
-std::vector<int> Group::names() const {
-  std::lock_guard lock(mutex_);
-  return names_;
-}
-
-void Group::call_members(std::vector<int> names) {
-  HORO_CHECK(names.size() == options_.ranks.size(), "every member has a name");
-  std::lock_guard lock(mutex_);
-  names_ = std::move(names);
 }
 
 std::vector<int> Group::gone() const {
@@ -268,19 +255,16 @@ std::optional<Status> Group::reason(std::string_view what) const {
     std::lock_guard lock(mutex_);
     if (over_) return over_;
   }
-  const std::vector<int> names = this->names();
   std::set<int> lost;
-  for (int member : plane_->gone()) lost.insert(names[static_cast<size_t>(member)]);
+  for (int member : plane_->gone()) lost.insert(options_.ranks[static_cast<size_t>(member)]);
   std::string reasons;
   for (const Loss& loss : host_.losses()) {
-    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank);
-    if (member == options_.ranks.end()) continue;
-    const int name = names[static_cast<size_t>(member - options_.ranks.begin())];
-    lost.insert(name);
-    reasons += text(reasons.empty() ? " (" : "; ", "rank ", name, ": ", rendezvous::name(loss.reason));
+    if (std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank) == options_.ranks.end()) continue;
+    lost.insert(loss.rank);
+    reasons += text(reasons.empty() ? " (" : "; ", "rank ", loss.rank, ": ", rendezvous::name(loss.reason));
   }
   if (!reasons.empty()) reasons += ")";
-  if (lost.erase(names[static_cast<size_t>(options_.member)]) > 0) {
+  if (lost.erase(options_.ranks[static_cast<size_t>(options_.member)]) > 0) {
     return Status(Code::kEvicted, text("the other ranks went on without this one; ", what, " has no result here"));
   }
   if (lost.empty()) return std::nullopt;
@@ -314,10 +298,7 @@ void Group::note_waiting(int member, Time since) {
 void Group::member_left(int rank) {
   {
     std::lock_guard lock(mutex_);
-    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), rank);
-    const int name =
-        member == options_.ranks.end() ? rank : names_[static_cast<size_t>(member - options_.ranks.begin())];
-    if (!left_) left_ = Status(Code::kStopped, text("rank ", name, " has ended the group")).with_lost({name});
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group")).with_lost({rank});
   }
   note_over();
 }
@@ -333,16 +314,12 @@ void Group::answer_revocation() {
   host_.report(epoch, {options_.id, completed, std::max(completed, plane_->held())});
 }
 
-std::vector<int> Group::gone_of(const rendezvous::LostSet& lost) const {
+void Group::revoke(const rendezvous::output::Revoke& revoke) {
   std::vector<int> gone;
   for (size_t member = 0; member < options_.ranks.size(); ++member) {
-    if (lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
+    if (revoke.lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
   }
-  return gone;
-}
-
-void Group::revoke(const rendezvous::output::Revoke& revoke) {
-  plane_->revoke(gone_of(revoke.lost));
+  plane_->revoke(gone);
   {
     std::lock_guard lock(mutex_);
     revoked_epoch_ = revoke.epoch;
@@ -354,18 +331,13 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
 }
 
 void Group::decide(const rendezvous::output::Decide& decision) {
-  bool revoked = false;
   {
     std::lock_guard lock(mutex_);
-    revoked = revoked_epoch_ > 0;
     decision_ = decision;
     settle_when_complete();
     changed_.notify_all();
   }
-  if (revoked) return note_over();
-  // The loss came before the group did. Members that wait for one that has found out must be woken.
-  plane_->revoke(gone_of(decision.lost));
-  note_over();
+  note_over();  // Known already, unless the loss came before the group did.
 }
 
 void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {

@@ -78,9 +78,6 @@ class Group {
   int member() const { return options_.member; }
   int size() const { return static_cast<int>(options_.ranks.size()); }
   const std::vector<int>& ranks() const { return options_.ranks; }
-  /// What the members are called in messages and in lists of lost ranks: their ranks, unless call_members() said else.
-  std::vector<int> names() const;
-  void call_members(std::vector<int> names);
   const collective::Shape& shape() const { return options_.shape; }
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
@@ -143,8 +140,6 @@ class Group {
   std::optional<Status> reason(std::string_view what) const;
   void note_over();
   void await_reason();
-  /// Members, by their places.
-  std::vector<int> gone_of(const rendezvous::LostSet& lost) const;
   void answer_revocation();
   void settle_when_complete();
   Status ensure_worker();
@@ -168,7 +163,6 @@ class Group {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<RequestHandle> queue_;
-  std::vector<int> names_;      ///< By member.
   std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
   std::optional<Status> left_;  ///< Why no new operation can, once nothing else is known.
   bool stopped_ = false;        ///< stop() was called.
