@@ -178,9 +178,9 @@ TEST(Fusion, TakesWhatFitsAndLooksPastWhatDoesNot) {
 
 TEST(Queue, ANameIsInUseUntilItIsAnswered) {
   Queue queue;
-  EXPECT_TRUE(queue.push(handle_of({"a", "b"})).value()) << "whoever takes must hear of it";
+  EXPECT_EQ(queue.push(handle_of({"a", "b"})).value(), 1u) << "whoever takes must hear of it";
   EXPECT_EQ(queue.push(handle_of({"c", "b"})).status().code(), Code::kInvalidArgument);
-  EXPECT_FALSE(queue.push(handle_of({"c"})).value()) << "it comes anyway; and nothing of the refused group stays";
+  EXPECT_EQ(queue.push(handle_of({"c"})).value(), 2u) << "it comes anyway; and nothing of the refused group stays";
   EXPECT_EQ(queue.push(handle_of({"d", "d"})).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(queue.waiting().units, 2u);
   EXPECT_EQ(queue.waiting().bytes, 3 * tensor_of("a").bytes());
@@ -190,7 +190,7 @@ TEST(Queue, ANameIsInUseUntilItIsAnswered) {
   EXPECT_EQ(queue.take("b"), nullptr) << "a tensor of a group is no unit";
   EXPECT_NE(queue.take("a"), nullptr);
   EXPECT_EQ(queue.take("b"), nullptr) << "answered with the rest of its group";
-  EXPECT_TRUE(queue.push(handle_of({"b"})).value());
+  EXPECT_EQ(queue.push(handle_of({"b"})).value(), 1u);
   EXPECT_NE(queue.take("b"), nullptr);
   EXPECT_NE(queue.take("c"), nullptr);
   EXPECT_EQ(queue.size(), 0u);

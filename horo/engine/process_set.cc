@@ -59,10 +59,10 @@ Status ProcessSet::check_device(const std::vector<Call>& calls) {
   return {};
 }
 
-Result<bool> ProcessSet::submit(const Handle& submission) {
-  HORO_ASSIGN(const bool first, queue_.push(submission));
+Result<size_t> ProcessSet::submit(const Handle& submission) {
+  HORO_ASSIGN(const size_t waiting, queue_.push(submission));
   observation_.handed_in(*submission);
-  return first;
+  return waiting;
 }
 
 Status ProcessSet::join(const Handle& joining) {

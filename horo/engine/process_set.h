@@ -34,8 +34,8 @@ class ProcessSet {
 
   /// What the calls ask for, if that is possible.
   Result<UnitPtr> describe(const std::vector<Call>& calls) const;
-  /// True: the engine's bell must be rung, or the thread waits for it; otherwise that has happened already.
-  Result<bool> submit(const Handle& submission);
+  /// See Queue::push(): for the first the engine's bell must be rung, or the thread waits for it.
+  Result<size_t> submit(const Handle& submission);
   /// A rank uses one device in a set: the ranks put tensors together without knowing each other's devices.
   Status check_device(const std::vector<Call>& calls);
   /// One at a time; answered when everybody has joined.

@@ -25,7 +25,7 @@ UnitPtr Queue::known(const Tensor& tensor) const {
   return found->second.last->tensors.front() == tensor ? found->second.last : nullptr;
 }
 
-Result<bool> Queue::push(const Handle& submission) {
+Result<size_t> Queue::push(const Handle& submission) {
   const std::vector<Tensor>& tensors = submission->unit().tensors;
   std::lock_guard lock(mutex_);
   HORO_TRY(closed_);
@@ -43,7 +43,7 @@ Result<bool> Queue::push(const Handle& submission) {
   if (places_.size() > std::max(kMostNames, 3 * most_in_use_)) forget_idle();
   new_.push_back(submission);
   new_bytes_ += submission->unit().bytes();
-  return new_.size() == 1;
+  return new_.size();
 }
 
 void Queue::free(Place& place) {

@@ -24,8 +24,8 @@ class Queue {
 
   /// What was last handed in under the tensor's name, if that was the very same; null otherwise.
   UnitPtr known(const Tensor& tensor) const;
-  /// True for the first since take_new(): whoever takes must be woken then, and need not be for the next.
-  Result<bool> push(const Handle& submission);
+  /// How many take_new() would return now. Whoever takes must be woken for the first, and need not be for the next.
+  Result<size_t> push(const Handle& submission);
   /// Everything that was pushed since the last call.
   std::vector<Handle> take_new();
   /// What take_new() would return.

@@ -156,7 +156,8 @@ Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
   HORO_ASSIGN(HandedIn done, hand_in(set, std::move(calls), std::move(callback)));
-  if (done.first) engine_->bell().ring();
+  if (done.waiting == 1) engine_->bell().ring();
+  if (done.waiting == 2) end_rest();
   return std::move(done.submission);
 }
 
@@ -182,8 +183,8 @@ Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Sub
   HORO_TRY(where->check_device(calls));
   HORO_ASSIGN(UnitPtr unit, where->describe(calls));
   auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback), std::move(unit));
-  HORO_ASSIGN(const bool first, where->submit(submission));
-  return HandedIn{std::move(submission), first};
+  HORO_ASSIGN(const size_t waiting, where->submit(submission));
+  return HandedIn{std::move(submission), waiting};
 }
 
 Result<Handle> Runtime::join(int set) {
@@ -268,13 +269,23 @@ bool Runtime::others_wait() const {
 
 // Callers that hand in and wait, again and again, do all the work themselves, and nobody need be woken for it. So for a
 // moment after one has driven, this thread sleeps where no ring reaches it: rings, of callers and of peers, then cost
-// one atomic. What they were about is seen to by the next caller that waits, or here when the moment is over.
+// one atomic. What they were about is seen to by the next caller that waits, or here when the moment is over. Who hands
+// in a second tensor before the first was looked at is no such caller, and ends the rest: see end_rest().
 bool Runtime::rest_for_callers(const std::stop_token& stop) {
   const Time until = driven_at_.load(std::memory_order_relaxed) + kRest;
   if (Clock::now() >= until) return false;
   std::unique_lock lock(rest_mutex_);
-  if (beside_ > 0) return false;
-  return !rest_.wait_until(lock, stop, until, [this] { return beside_ > 0; });
+  const bool ended = rest_.wait_until(lock, stop, until, [this] { return beside_ > 0 || in_a_row_; });
+  in_a_row_ = false;
+  return !ended;
+}
+
+void Runtime::end_rest() {
+  {
+    std::lock_guard lock(rest_mutex_);
+    in_a_row_ = true;
+  }
+  rest_.notify_all();
 }
 
 void Runtime::loop(const std::stop_token& stop) {

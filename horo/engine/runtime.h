@@ -110,7 +110,7 @@ class Runtime {
   /// Without a ring, which the first needs.
   struct HandedIn {
     Handle submission;
-    bool first = false;
+    size_t waiting = 0;  ///< See Queue::push().
   };
   Result<HandedIn> hand_in(int set, std::vector<Call> calls, Submission::Callback callback);
   Status check_ranks(const std::vector<int>& ranks) const;
@@ -127,6 +127,8 @@ class Runtime {
   void wait_beside(const Submission& submission, Deadline deadline);
   /// The loop's own thread: false when it is to see to things now.
   bool rest_for_callers(const std::stop_token& stop);
+  /// Tensors come in a row, and nobody waits for them yet: the loop's thread is to begin with them.
+  void end_rest();
   std::unique_ptr<BufferPool> make_pool();
 
   NegotiationOptions negotiation_;
@@ -141,6 +143,7 @@ class Runtime {
   std::mutex rest_mutex_;
   std::condition_variable_any rest_;  ///< What the loop's thread sleeps on while it rests.
   int beside_ = 0;                    ///< Threads that wait and do not drive; it does not rest then.
+  bool in_a_row_ = false;             ///< See end_rest().
   mutable std::mutex mutex_;
   std::map<int, Known> sets_;
   bool ended_ = false;
