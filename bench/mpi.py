@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +28,7 @@ import horo
 RANKS = 2
 BYTES = 64 << 20
 ALLREDUCE, F32, SUM = 1, 10, 0
+PEERS = {"mpirun": ("mpirun.openmpi", "openmpi"), "mpiexec": ("mpiexec.mpich", "mpich")}
 
 
 def middle_of(call: Callable[[], None], calls: int = 15) -> float:
@@ -95,12 +97,16 @@ def run(command: list[str], *words: str, **settings: str) -> str:
 
 
 def commands() -> dict[str, list[str]]:
-    started = [launcher(), "run", "-np", str(RANKS)]
-    return {
-        "horo run": started,
-        "mpirun": [*launched.mpi_command("openmpi", RANKS), "-bind-to", "none"],
-        "mpiexec": launched.mpi_command("mpich", RANKS),
-    }
+    """Of the launchers that are installed; the others are named and left out."""
+    found = {"horo run": [launcher(), "run", "-np", str(RANKS)]}
+    for name, (program, family) in PEERS.items():
+        if shutil.which(program) is None:
+            print(f"{program} is not installed: left out")
+            continue
+        found[name] = launched.mpi_command(family, RANKS)
+    if "mpirun" in found:
+        found["mpirun"] += ["-bind-to", "none"]
+    return found
 
 
 def main() -> None:
@@ -113,16 +119,20 @@ def main() -> None:
     elif given.what == "rank-operations":
         rank_operations(given.rounds)
     elif given.what == "allreduce":
-        spent: dict[str, list[float]] = {name: [] for name in commands()}
+        found = commands()
+        spent: dict[str, list[float]] = {name: [] for name in found}
         for _ in range(given.rounds):
-            for name, command in commands().items():
+            for name, command in found.items():
                 spent[name].append(float(run(command, "rank-allreduce").split("outcome:")[1]))
         report(spent)
     else:
-        for family, name in (("openmpi", "mpirun"), ("mpich", "mpiexec")):
-            words = ["rank-operations", "--rounds", str(given.rounds)]
+        words = ["rank-operations", "--rounds", str(given.rounds)]
+        for name, command in commands().items():
+            if name not in PEERS:
+                continue
+            family = PEERS[name][1]
             with launched.mpi4py_finds(family) as settings:
-                print(f"{family}\n{run(commands()[name], *words, **settings)}")
+                print(f"{family}\n{run(command, *words, **settings)}")
 
 
 if __name__ == "__main__":

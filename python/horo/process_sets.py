@@ -84,6 +84,7 @@ def enter_static_sets(sets: Sequence[ProcessSet]) -> None:
 
 def enter_sets_of_communicators(sets: Sequence[ProcessSet]) -> None:
     """For sets that are communicators on this rank, and others on other ranks."""
+    from horo.operations import barrier
     from horo.objects import allgather_object
 
     enter_static_sets([])
@@ -98,6 +99,7 @@ def enter_sets_of_communicators(sets: Sequence[ProcessSet]) -> None:
             if list(ranks) == wanted[place]:
                 one.process_set_id, one.ranks = number, list(ranks)
                 _known.append(one)
+    barrier()  # Who left now would take the sets from those who are still making them.
 
 
 def leave_all_sets() -> None:

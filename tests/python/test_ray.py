@@ -143,6 +143,7 @@ def train_with_torch(config: dict[str, Any]) -> None:
                 ray.train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=saved)
 
 
+@long
 def test_a_killed_worker_costs_the_epoch_and_the_job_resumes(cluster: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     run_config = RunConfig(
