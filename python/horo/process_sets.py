@@ -84,8 +84,8 @@ def enter_static_sets(sets: Sequence[ProcessSet]) -> None:
 
 def enter_sets_of_communicators(sets: Sequence[ProcessSet]) -> None:
     """For sets that are communicators on this rank, and others on other ranks."""
-    from horo.operations import barrier
     from horo.objects import allgather_object
+    from horo.operations import barrier
 
     enter_static_sets([])
     wanted = [one.wanted_ranks() for one in sets]
