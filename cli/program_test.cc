@@ -109,7 +109,7 @@ TEST_F(Program, BenchMarksRoundsInWhichSomethingElseUsedTheProcessors) {
   options.arguments = {"/bin/sh", "-c", "while :; do :; done"};
   auto busy = Process::start(options);
   ASSERT_TRUE(busy.ok()) << busy.status();
-  const Outcome outcome = run(text("bench allreduce --sizes 4,16M --rounds 1 --json ", file("out.json")));
+  const Outcome outcome = run(text("bench allreduce --sizes 4,16M --rounds 1 --seconds 1 --json ", file("out.json")));
   ASSERT_EQ(outcome.code, 0) << outcome.said;
   const auto report = nlohmann::json::parse(std::ifstream(file("out.json")));
   for (const auto& result : report["results"]) {

@@ -129,6 +129,8 @@ def train_with_torch(config: dict[str, Any]) -> None:
         for epoch in range(first, 4):
             print(epoch, file=diary, flush=True)
             if epoch == 2 and first == 0 and hvd.rank() == 1:
+                # Ray takes reports in its own time, and its workers begin anew after the last that it has taken.
+                ray.train.get_all_reported_checkpoints(timeout_s=60)
                 os.kill(os.getpid(), signal.SIGKILL)
             data = torch.randn(16, 4)
             optimizer.zero_grad()
@@ -143,7 +145,6 @@ def train_with_torch(config: dict[str, Any]) -> None:
                 ray.train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=saved)
 
 
-@long
 def test_a_killed_worker_costs_the_epoch_and_the_job_resumes(cluster: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     run_config = RunConfig(
@@ -156,9 +157,7 @@ def test_a_killed_worker_costs_the_epoch_and_the_job_resumes(cluster: str, tmp_p
     assert result.metrics["epoch"] == 3
     for rank in range(2):
         epochs = Path(f"{diary}.{rank}").read_text().split()
-        assert epochs[:3] == ["0", "1", "2"], epochs
-        # It begins after the last checkpoint that Ray has seen, not from the start.
-        assert epochs[3:] in (["2", "3"], ["1", "2", "3"]), epochs
+        assert epochs == ["0", "1", "2", "2", "3"], epochs  # After the last checkpoint, not from the start.
 
 
 def raise_on_rank_1() -> None:
