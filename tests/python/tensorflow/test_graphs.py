@@ -109,6 +109,26 @@ def test_operations_in_conditions_and_loops(hvd: ModuleType) -> None:
     assert loop(tf.constant(0.0)).numpy() == hvd.size() ** 2
 
 
+def test_iterations_that_run_at_once_meet_their_own(hvd: ModuleType) -> None:
+    """Which of them comes first is another matter on each rank: later ones have less to do before."""
+    count = 40
+
+    @tf.function
+    def loop(first: tf.Tensor) -> tf.Tensor:
+        def body(index: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            rows = 200 * (tf.math.floormod(index + hvd.rank(), 2) + 1)
+            here = tf.reduce_sum(tf.linalg.matmul(tf.ones([rows, rows]), tf.ones([rows, 1]))) * 0.0
+            value = first + tf.cast(index, tf.float32) + here
+            return index + 1, done.write(index, hvd.allreduce(value, op=hvd.Sum, name="at once"))
+
+        start = (tf.constant(0), tf.TensorArray(tf.float32, count))
+        return tf.while_loop(lambda index, _: index < count, body, start, parallel_iterations=10)[1].stack()
+
+    got = loop(tf.constant(float(hvd.rank()))).numpy().tolist()
+    total = float(sum(range(hvd.size())))
+    assert got == [total + hvd.size() * index for index in range(count)]
+
+
 def test_a_mismatch_raises_on_every_rank_and_the_job_goes_on(hvd: ModuleType) -> None:
     @tf.function
     def wrong(x: tf.Tensor) -> tf.Tensor:
