@@ -23,7 +23,9 @@ def test_the_keras_suite_passes_on_one_two_and_three_ranks(framework: str, tmp_p
     if not jobs.is_installed(framework):
         pytest.skip(f"{framework} is not installed in this environment")
     settings = {**jobs.suite_settings("KERAS_SUITE"), **jobs.alone(tmp_path, framework, "keras")}
-    jobs.run_in_turn(SUITE, {**settings, "KERAS_BACKEND": framework}, *EVERYWHERE)
+    # Most of the time on JAX is XLA's, which optimises programs that run twice; the examples run them as users do.
+    settings |= {"KERAS_BACKEND": framework, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    jobs.run_in_turn(SUITE, settings, *EVERYWHERE)
 
 
 TRAINING = """
