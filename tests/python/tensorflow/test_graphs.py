@@ -79,6 +79,26 @@ def test_an_operation_on_constants_runs_every_time(hvd: ModuleType) -> None:
     assert handed_in() - before == 5
 
 
+def test_the_number_of_ranks_is_no_constant_of_a_graph(hvd: ModuleType) -> None:
+    """A job that has lost a rank goes on with what it has traced."""
+    table, mine = tf.Variable(tf.zeros([4, 2]), name="rows"), tf.Variable([1.0, 2.0], name="mine")
+
+    @tf.function
+    def step(rows: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, rows) * mine)
+        tape = hvd.DistributedGradientTape(tape)
+        tape.register_local_source(mine)
+        sparse, local = tape.gradient(loss, [table, mine])
+        return [tf.convert_to_tensor(sparse), local]
+
+    nodes = nodes_of(step, tf.constant([0, 1]))
+    assert [one.type for one in nodes].count("HoroSize") == 2  # Of the average of rows, and of the local gradient.
+    sparse, local = step(tf.constant([0, 1]))
+    assert sparse.numpy().tolist() == [[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+    assert local.numpy().tolist() == [0.0, 0.0]
+
+
 def test_shapes_are_inferred(hvd: ModuleType) -> None:
     @tf.function(input_signature=[tf.TensorSpec([4, None, 3])])
     def shapes(x: tf.Tensor) -> list[tf.Tensor]:
