@@ -152,12 +152,11 @@ def large_of_library(library: Library) -> Callable[[], float]:
     return turn
 
 
-def schedule(first: bool) -> None:
-    """All threads of this process before everything else on the machine, or as usual."""
-    policy = os.SCHED_RR if first else os.SCHED_OTHER
+def go_first() -> None:
+    """Puts all threads of this process before everything else on the machine."""
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):  # It has ended.
-            os.sched_setscheduler(int(thread), policy, os.sched_param(int(first)))
+            os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
 
 
 def main() -> None:
@@ -175,14 +174,13 @@ def main() -> None:
         "64 MiB, the library [ms]": large_of_library(library),
     }
     figures: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in contenders.values():
+        turn()
+    if arguments.first:
+        go_first()
     for _ in range(arguments.rounds):
-        if arguments.first:
-            schedule(True)
         for name, turn in contenders.items():
             figures[name].append(max(hvd.allgather_object(turn())))
-        if arguments.first:
-            schedule(False)
-            time.sleep(0.3)  # For the others.
     if hvd.rank() == 0:
         print(f"{hvd.size()} ranks, {os.cpu_count()} cores, TensorFlow {tf.__version__}, {arguments.rounds} rounds")
         for name, values in figures.items():
