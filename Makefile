@@ -21,7 +21,7 @@ CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
 CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
 
 .PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python setup-test configure build release test test-all \
-        test-python demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
+        test-python test-old-tensorflow run-old-tensorflow demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
 # The recipes use all cores themselves, and two set-ups at once would meet in the package database.
 .NOTPARALLEL:
 
@@ -50,11 +50,14 @@ release: setup-build  ## Build what is measured and shipped (build/release)
 
 # The wheel is built with the compiler and flags of the dev preset: its objects come from the compiler cache, which
 # tells compilers apart by name.
-.venv/.installed: $(WHEEL_FILES) | setup-python
-	@CC="$${CC:-cc}" CXX="$${CXX:-c++}" .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --no-build-isolation --no-deps --force-reinstall --config-settings cmake.build-type=RelWithDebInfo \
+PIP = CC="$${CC:-cc}" CXX="$${CXX:-c++}" .venv/bin/python -m pip
+BUILD_WHEEL = --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --config-settings cmake.build-type=RelWithDebInfo \
 	  --config-settings "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" \
 	  --config-settings cmake.define.HORO_WERROR=ON --config-settings build-dir=build/wheel .
+
+.venv/.installed: $(WHEEL_FILES) | setup-python
+	@$(PIP) install --force-reinstall $(BUILD_WHEEL)
 	@touch $@
 
 test-python: .venv/.installed setup-test  ## Check the installed Python package
@@ -67,7 +70,20 @@ test-all: build .venv/.installed setup-test  ## The long forms of the tests, san
 	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
 	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
-	@$(MAKE) --no-print-directory sanitize fuzz lint-all
+	@$(MAKE) --no-print-directory test-old-tensorflow sanitize fuzz lint-all
+
+# The oldest TensorFlow with Keras 3, and Keras 2 beside it, in an environment of their own.
+OLD_TENSORFLOW := .cache/tensorflow-2.16
+test-old-tensorflow: .venv/.installed  ## Check the package with TensorFlow 2.16
+	@tools/setup.sh old-tensorflow
+	@[ ! -f $(OLD_TENSORFLOW)/.ready ] || $(MAKE) --no-print-directory run-old-tensorflow
+
+run-old-tensorflow:
+	@rm -rf build/wheels && $(PIP) wheel --wheel-dir build/wheels $(BUILD_WHEEL)
+	@$(OLD_TENSORFLOW)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall \
+	  build/wheels/horo-*.whl
+	@$(OLD_TENSORFLOW)/bin/python -m pytest -q tests/python/test_tensorflow.py tests/python/test_keras.py
+	@$(OLD_TENSORFLOW)/bin/python -m pytest -q tests/python/test_examples.py -k "tensorflow or keras"
 
 demo: .venv/.installed  ## Train a network with PyTorch on 1 and on 2 ranks of this machine
 	@if .venv/bin/python -c 'import sklearn, torch' 2>/dev/null; then .venv/bin/python tools/demo.py; \

@@ -9,6 +9,7 @@ calls of its C interface. Bandwidth: 64 MiB of f32 into memory that is new each 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -151,9 +152,17 @@ def large_of_library(library: Library) -> Callable[[], float]:
     return turn
 
 
+def go_first() -> None:
+    """Puts all threads of this process before everything else on the machine."""
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # It has ended.
+            os.sched_setscheduler(int(thread), os.SCHED_RR, os.sched_param(1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--first", action="store_true", help="before all others who use the machine; needs root")
     parser.add_argument("--json", help="a file for the figures")
     arguments = parser.parse_args()
     hvd.init()
@@ -165,6 +174,10 @@ def main() -> None:
         "64 MiB, the library [ms]": large_of_library(library),
     }
     figures: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in contenders.values():
+        turn()
+    if arguments.first:
+        go_first()
     for _ in range(arguments.rounds):
         for name, turn in contenders.items():
             figures[name].append(max(hvd.allgather_object(turn())))

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench, python or test.
+# Installs what a make target needs: tools/setup.sh GROUP..., where GROUP is build, lint, sanitize, bench, python, test or
+# old-tensorflow.
 #
 # Debian and Ubuntu packages are installed when this runs as root or with passwordless sudo, only those that are missing.
 # Otherwise it says which are missing and how to get them; SKIP_PACKAGES=1 believes that they are there. "python" makes
 # the virtual environment .venv, with PyTorch where a build for CPUs can be had (TORCH=any takes one with CUDA too,
 # gigabytes of it; TORCH=no none). "test" adds what horo works with and not on: other frameworks and launchers, whose tests
-# are skipped without them.
+# are skipped without them. "old-tensorflow" makes an environment of its own, .cache/tensorflow-2.16.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -147,6 +148,21 @@ ensure_venv() {
   touch $stamp
 }
 
+# Keras 2 wants a package "tensorflow", which here is tensorflow-cpu: it comes without what it wants.
+ensure_old_tensorflow() {
+  local folder=.cache/tensorflow-2.16 list=python/requirements-old-tensorflow.txt
+  local pip=("$folder/bin/python" -m pip install --quiet --disable-pip-version-check)
+  "$folder/bin/python" -c '' 2>/dev/null || rm -rf "$folder"
+  [ ! -f "$folder/.ready" ] || [ ! "$folder/.ready" -nt $list ] || return 0
+  say "making the environment $folder"
+  python3 -m venv "$folder"
+  if "${pip[@]}" -r $list && "${pip[@]}" --no-deps 'tf-keras==2.16.*'; then
+    touch "$folder/.ready"
+  else
+    say "TensorFlow 2.16 cannot be had for this Python; its tests are left out"
+  fi
+}
+
 for group in "$@"; do
   case "$group" in
     build) install_packages "${build_packages[@]}" ;;
@@ -163,13 +179,14 @@ for group in "$@"; do
       ensure_list tensorflow
       ensure_list clusters
       ;;
+    old-tensorflow) ensure_old_tensorflow ;;
     lint)
       install_packages "${lint_packages[@]}" "${python_packages[@]}"
       ensure_venv
       ensure_formatter
       ;;
     *)
-      say "unknown group '$group'; groups are build, lint, sanitize, bench, python, test"
+      say "unknown group '$group'; groups are build, lint, sanitize, bench, python, test, old-tensorflow"
       exit 2
       ;;
   esac

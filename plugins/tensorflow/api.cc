@@ -65,6 +65,7 @@ Result<Api> find_api() {
       symbol("TF_GetInput", &api.get_input),
       symbol("TF_AllocateOutput", &api.allocate_output),
       symbol("TF_ForwardInputOrAllocateOutput", &api.forward_input_or_allocate_output),
+      optional_symbol("TF_GetIterId", &api.get_iter_id),
       optional_symbol("TF_NewAsyncKernelBuilder", &api.new_async_kernel_builder),
       optional_symbol("TF_RunAsyncOpKernelDoneCallback", &api.run_async_op_kernel_done_callback),
   };

@@ -83,6 +83,7 @@ struct Api {
   TF_Tensor* (*forward_input_or_allocate_output)(TF_OpKernelContext*, const int* candidates, int count, int output,
                                                  const int64_t* dims, int num_dims, int* forwarded, TF_Status*);
 
+  int64_t (*get_iter_id)(TF_OpKernelContext*);  ///< Of the innermost loop, 0 outside; null where it does not exist.
   /// Null before 2.13: kernels wait on TensorFlow's threads there.
   TF_KernelBuilder* (*new_async_kernel_builder)(const char* op, const char* device, Create, ComputeAsync, Delete);
   void (*run_async_op_kernel_done_callback)(TF_AsyncOpKernelDoneCallback*);

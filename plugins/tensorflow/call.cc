@@ -23,6 +23,10 @@ constexpr TF_DataType kInt64 = 9;
 constexpr size_t kSmallBytes = 32 * 1024;
 constexpr double kHelpSeconds = 200e-6;
 
+// TensorFlow runs several iterations of a loop at once, 10 of them unless the program says otherwise. Each has a name
+// of its own, or they would meet other ranks' iterations; the names come again, because caches hold so many only.
+constexpr int64_t kIterations = 32;
+
 /// How many are under way in this process.
 std::atomic<int>& under_way() {
   static std::atomic<int> count = 0;
@@ -74,15 +78,21 @@ Call::~Call() {
   if (handle_ != nullptr) horo_handle_destroy(handle_);
 }
 
+std::string Call::name_here() const {
+  const int64_t iteration = api_.get_iter_id == nullptr ? 0 : api_.get_iter_id(context_) % kIterations;
+  return iteration == 0 ? collective_.name : text(collective_.name, "@", iteration);
+}
+
 bool Call::take_inputs() {
   // Behind the tensors: the splits of an alltoall, and the token, which is not read.
   const int tensors = api_.num_inputs(context_) - (collective_.kind == HORO_ALLTOALL ? 2 : 1);
   slots_.resize(static_cast<size_t>(std::max(tensors, 0)));
   if (slots_.empty()) outcome_.fail(HORO_INVALID_ARGUMENT, text("'", collective_.name, "' has no tensors"));
+  const std::string name = name_here();
   for (size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].call = this;
     slots_[i].index = static_cast<int>(i);
-    slots_[i].name = collective_.grouped ? text(collective_.name, "_", i + 1, "of", slots_.size()) : collective_.name;
+    slots_[i].name = collective_.grouped ? text(name, "_", i + 1, "of", slots_.size()) : name;
     if (!take(slots_[i])) return false;
   }
   return outcome_.ok() && (collective_.kind != HORO_ALLTOALL || take_splits());

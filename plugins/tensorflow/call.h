@@ -49,6 +49,7 @@ class Call {
   Call(const Collective& collective, TF_OpKernelContext* context, std::function<void()> done);
   ~Call();
 
+  std::string name_here() const;
   bool take_inputs();
   bool take(Slot& slot);
   bool take_splits();

@@ -33,6 +33,7 @@ struct TF_OpKernelContext {
   std::vector<TF_Tensor> inputs;
   std::map<int, TF_Tensor> outputs;
   TF_Status failure;
+  int64_t iteration = 0;
 };
 struct TF_OpDefinitionBuilder {
   std::string name;
@@ -132,7 +133,7 @@ Api fake() {
 
 TF_OpKernelContext context_of(float value) {
   const auto one = std::make_shared<std::vector<float>>(1, value);
-  return {{{1, {1}, one}, {4, {0}, std::make_shared<std::vector<float>>(1)}}, {}, {}};
+  return {{{1, {1}, one}, {4, {0}, std::make_shared<std::vector<float>>(1)}}, {}, {}, 0};
 }
 
 /// A runtime of one rank that kernels find.
@@ -231,6 +232,18 @@ TEST_F(Kernels, SayWhatTypesThereAreNot) {
   context.inputs[0].type = 7;  // Strings.
   kernel_of(HORO_ALLREDUCE).compute(&kernel, &context);
   EXPECT_NE(context.failure.words.find("no operations on type 7"), std::string::npos) << context.failure.words;
+}
+
+TEST_F(Kernels, NameTheIterationsOfALoopAndTheNamesComeAgain) {
+  api_.get_iter_id = [](TF_OpKernelContext* context) { return context->iteration; };
+  Collective kernel = collective();
+  for (const auto& [iteration, name] : {std::pair(0, "'x'"), {3, "'x@3'"}, {32, "'x'"}, {35, "'x@3'"}}) {
+    TF_OpKernelContext context = context_of(4);
+    context.iteration = iteration;
+    context.inputs[0].type = 7;  // Which is refused, with the name.
+    kernel_of(HORO_ALLREDUCE).compute(&kernel, &context);
+    EXPECT_NE(context.failure.words.find(name), std::string::npos) << context.failure.words;
+  }
 }
 
 TEST(Registration, OnlyFactsAreStatefulAndCollectivesAreAsynchronous) {

@@ -13,6 +13,7 @@ import sysconfig
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 PRELUDE = """
@@ -112,17 +113,14 @@ def launch(count: int, body: Callable[[], None], seconds: float = LIMIT_SECONDS,
     return done.stdout
 
 
-def run_suite(folder: Path, variable: str, count: int, *arguments: str, seconds: float = 480) -> tuple[int, str]:
-    """The tests of a folder on all ranks of a job, which `variable` tells that they are such. The exit code and what
-    the ranks said. A job that takes too long is ended, and says how far it was."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HORO_", "HOROVOD_"))}
-    # A rank that waits for one that went another way must not wait for ever.
-    settings = {variable: "1", "HORO_STALL_ABORT": "60", "HORO_STALL_WARNING": "10", "OMP_NUM_THREADS": "1"}
-    # -x: a rank that fails ends, or the others would wait for it in the next operation.
-    suite = [sys.executable, "-u", "-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+def run_command(
+    count: int, *command: str, settings: dict[str, str], folder: Path, seconds: float = 480
+) -> tuple[int, str]:
+    """The exit code of a job of Python programs, and what its ranks said. One that takes too long is ended, and says
+    how far it was."""
     job = subprocess.Popen(
-        [launcher(), "run", "-np", str(count), *suite, *arguments],
-        env={**inherited, **settings},
+        [launcher(), "run", "-np", str(count), sys.executable, "-u", *command],
+        env=settings,
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -136,3 +134,50 @@ def run_suite(folder: Path, variable: str, count: int, *arguments: str, seconds:
         job.send_signal(signal.SIGTERM)  # The launcher ends its ranks.
         output = f"{job.communicate(timeout=60)[0]}\nkilled after {seconds} s"
     return job.returncode, output
+
+
+def suite_settings(variable: str) -> dict[str, str]:
+    """What ranks find in the environment that run the tests of a folder, which `variable` tells that they are such."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HORO_", "HOROVOD_"))}
+    # A rank that waits for one that went another way must not wait for ever.
+    patience = {"HORO_STALL_ABORT": "60", "HORO_STALL_WARNING": "10"}
+    return {**inherited, variable: "1", **patience, "OMP_NUM_THREADS": "1"}
+
+
+def run_suite(folder: Path, variable: str, count: int, *arguments: str, seconds: float = 480) -> tuple[int, str]:
+    """The tests of a folder on all ranks of a job."""
+    # -x: a rank that fails ends, or the others would wait for it in the next operation.
+    suite = ["-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
+    settings = suite_settings(variable)
+    return run_command(count, *suite, *arguments, settings=settings, folder=folder, seconds=seconds)
+
+
+def run_in_turn(folder: Path, settings: dict[str, str], *files: str, seconds: float = 480) -> None:
+    """The tests of a folder on 3, 2 and 1 ranks, those of `files` alone on 3 and 1; see in_turn.py. All must pass."""
+    driver = Path(__file__).with_name("in_turn.py")
+    paths = [str(folder / name) for name in files]
+    code, output = run_command(3, str(driver), str(folder), *paths, settings=settings, folder=folder, seconds=seconds)
+    assert code == 0, output
+    assert [output.count(f"{ranks} ranks are done") for ranks in (1, 2, 3)] == [1, 2, 3], output
+    assert len([line for line in output.splitlines() if " passed" in line]) == 6, output
+
+
+def alone(folder: Path, *kept: str) -> dict[str, str]:
+    """Variables with which Python finds no other frameworks than these: Keras imports all that it finds, which takes
+    seconds. `folder` is for a file of that."""
+    hidden = [name for name in ("tensorflow", "keras", "jax", "torch") if name not in kept]
+    (folder / "sitecustomize.py").write_text(
+        "from functools import partial\n"
+        "from importlib.machinery import PathFinder\n"
+        "found = PathFinder.find_spec\n"
+        "def find_spec(name, path=None, target=None):\n"
+        f"    return None if name in {hidden!r} else found(name, path, target)\n"
+        "PathFinder.find_spec = partial(find_spec)\n"
+    )
+    return {"PYTHONPATH": str(folder)}
+
+
+def is_installed(framework: str) -> bool:
+    """Without importing it: folders of tests are namespace packages of such names, which have no origin."""
+    found = find_spec(framework)
+    return found is not None and found.origin is not None

@@ -5,45 +5,29 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import jobs
 import pytest
 
 SUITE = Path(__file__).parent / "tensorflow"
+# Whose tests depend on the number of ranks; all others run on two.
+EVERYWHERE = ("test_operations.py", "test_derivatives.py", "test_graphs.py")
 
-# The folder beside this file is a namespace package of that name; it has no origin.
-tensorflow = find_spec("tensorflow")
 pytestmark = pytest.mark.skipif(
-    tensorflow is None or tensorflow.origin is None, reason="TensorFlow is not installed in this environment"
+    not jobs.is_installed("tensorflow"), reason="TensorFlow is not installed in this environment"
 )
 
 
-def run_suite(count: int, *arguments: str) -> tuple[int, str]:
-    return jobs.run_suite(SUITE, "TENSORFLOW_SUITE", count, *arguments)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_tensorflow_suite_passes_on_ranks(count: int) -> None:
-    code, output = run_suite(count, str(SUITE))
-    assert code == 0, output
-    passed = [line for line in output.splitlines() if " passed" in line]
-    assert len(passed) == count, output
+def test_the_tensorflow_suite_passes_on_one_two_and_three_ranks(tmp_path: Path) -> None:
+    settings = {**jobs.suite_settings("TENSORFLOW_SUITE"), **jobs.alone(tmp_path, "tensorflow", "keras")}
+    jobs.run_in_turn(SUITE, settings, *EVERYWHERE)
 
 
 def without_tensorflow(folder: Path, program: str) -> str:
-    (folder / "sitecustomize.py").write_text(
-        "import sys\n"
-        "class Hidden:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'tensorflow':\n"
-        "            raise ModuleNotFoundError(\"No module named 'tensorflow'\", name='tensorflow')\n"
-        "sys.meta_path.insert(0, Hidden())\n"
-    )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, **jobs.alone(folder)},
         capture_output=True,
         text=True,
         timeout=60,

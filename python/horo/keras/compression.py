@@ -1,4 +1,4 @@
-"""Smaller gradients on the way: a compressor is a class with the static functions compress and decompress."""
+"""Smaller tensors on the way: see horo.compression."""
 
 from __future__ import annotations
 
@@ -6,28 +6,7 @@ from typing import Any
 
 import keras
 
-
-class Compressor:
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """What is sent, and what decompress() needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Tensors travel as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
+from horo.compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):

@@ -11,7 +11,7 @@ import keras
 from horo.basics import rank
 from horo.elastic import ObjectState, run_fn
 from horo.keras.backends import backend
-from horo.keras.stepping import switch_off_jit
+from horo.keras.stepping import check_model, switch_off_jit
 from horo.keras.variables import bring_up_to_date, broadcast_variables, values_of, variables_of
 from horo.objects import broadcast_object
 
@@ -40,6 +40,7 @@ class KerasState(ObjectState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        check_model(model)
         if not model.built:
             raise ValueError("KerasState needs a model with variables: give it an Input layer, or call it once")
         self.model = model

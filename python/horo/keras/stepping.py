@@ -32,8 +32,19 @@ def stepping_model(optimizer: Any) -> Any:
     return None
 
 
+def check_model(model: Any) -> None:
+    """Raises ValueError for what is no model of Keras 3."""
+    if not isinstance(model, keras.Model):
+        found = f"{type(model).__module__}.{type(model).__name__}"
+        raise ValueError(
+            f"{found} is no model of Keras 3, which horo works with: make it with keras, or with tf.keras without "
+            "TF_USE_LEGACY_KERAS"
+        )
+
+
 def switch_off_jit(model: Any) -> None:
     """Called before the training step is made."""
+    check_model(model)
     if backend().is_compiled(model):
         model.jit_compile = False
 

@@ -55,13 +55,6 @@ class Reduction(NamedTuple):
             raise ValueError("num_groups is not negative")
         return self
 
-    def _factors(self) -> tuple[int, float, float]:
-        """The reduction, and what the elements are multiplied with before and after it."""
-        divisor = self.gradient_predivide_factor
-        if divisor == 1.0:
-            return self.op, 1.0, 1.0
-        return Sum, 1.0 / divisor, divisor / self.process_set.size()
-
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Gradients of all ranks, None where there is none. Names come from the variables."""
         given = [dense(one) if self.sparse_as_dense else one for one in gradients]
@@ -73,15 +66,14 @@ class Reduction(NamedTuple):
                 given[index], compression=self.compression, op=self.op, name=name, process_set=self.process_set
             )
         others = [index for index, one in enumerate(given) if one is not None and index not in sparse]
-        op, before, after = self._factors()
         wanted = self.groups or self.num_groups or None
         for group in in_groups(others, variables, wanted, GROUP_BYTES, bytes_of):
             reduced = grouped_allreduce(
                 [given[index] for index in group],
                 compression=self.compression,
-                op=op,
-                prescale_factor=before,
-                postscale_factor=after,
+                op=self.op,
+                prescale_factor=1.0 / self.gradient_predivide_factor,
+                postscale_factor=self.gradient_predivide_factor,
                 process_set=self.process_set,
                 name=f"gradient.{name_of(variables[group[0]])}",
             )

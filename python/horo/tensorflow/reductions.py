@@ -11,12 +11,12 @@ from horo.collectives import Average, Sum, reduction
 from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.compression import Compression
 from horo.tensorflow.graph import unconverted
-from horo.tensorflow.mpi_ops import grouped_allgather, reduce_tensors
+from horo.tensorflow.mpi_ops import grouped_allgather, reduce_tensors, size_op
 
 
-def _divided(values: tf.Tensor, members: int) -> tf.Tensor:
-    if members == 1:
-        return values
+def divided(values: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
+    """By the number of ranks. In a graph that is their number when it runs: some may be lost after it was traced."""
+    members = process_set.size() if tf.executing_eagerly() else size_op(process_set.process_set_id)
     divisor = tf.cast(members, values.dtype)
     # Integers are cut off, as everywhere.
     return tf.math.truncatediv(values, divisor) if values.dtype.is_integer else values / divisor
@@ -41,7 +41,7 @@ def allreduce_slices(
     values, indices = grouped_allgather([sent, slices.indices], name, process_set=process_set)
     values = compression.decompress(values, context)
     if number == reduction(None, Average):
-        values = _divided(values, process_set.size())
+        values = divided(values, process_set)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 

@@ -12,6 +12,7 @@ from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.compression import Compression
 from horo.tensorflow.gradients import Reduction
 from horo.tensorflow.graph import unconverted
+from horo.tensorflow.reductions import divided
 
 
 class _Named:
@@ -69,10 +70,10 @@ class _DistributedGradientTape(tf.GradientTape):
     def _scaled(self, gradient: Any) -> Any:
         if gradient is None or not self._horo_scale:
             return gradient
-        members = self._horo_reduction.process_set.size()
+        members = self._horo_reduction.process_set
         if isinstance(gradient, tf.IndexedSlices):
-            return tf.IndexedSlices(gradient.values / members, gradient.indices, gradient.dense_shape)
-        return gradient / members
+            return tf.IndexedSlices(divided(gradient.values, members), gradient.indices, gradient.dense_shape)
+        return divided(gradient, members)
 
 
 @unconverted

@@ -1,4 +1,4 @@
-"""Smaller tensors on the way: a compressor is a class with the static functions compress and decompress."""
+"""Smaller tensors on the way: see horo.compression."""
 
 from __future__ import annotations
 
@@ -6,28 +6,7 @@ from typing import Any
 
 import torch
 
-
-class Compressor:
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """What is sent, and what decompress() needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Tensors travel as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        return tensor
+from horo.compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from types import ModuleType
 
 import keras
+import numpy as np
 import pytest
+from training import BACKEND
 
 
 def test_an_optimizer_is_wrapped_once(hvd: ModuleType) -> None:
@@ -23,6 +26,21 @@ def test_an_optimizer_of_keras_2_is_refused(hvd: ModuleType) -> None:
     SGD.__module__ = "tf_keras.optimizers"
     with pytest.raises(ValueError, match=r"tf_keras.optimizers.SGD is an optimizer of Keras 2"):
         hvd.DistributedOptimizer(SGD())
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow" or not find_spec("tf_keras"), reason="Keras 2 is not installed here")
+def test_objects_of_keras_2_are_refused(hvd: ModuleType) -> None:
+    import tf_keras
+
+    for optimizer in (tf_keras.optimizers.Adam(), tf_keras.optimizers.legacy.SGD()):
+        with pytest.raises(ValueError, match=r"is an optimizer of Keras 2, and horo works with Keras 3"):
+            hvd.DistributedOptimizer(optimizer)
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1, input_shape=(2,))])
+    model.compile("sgd", loss="mse")
+    with pytest.raises(ValueError, match=r"tf_keras.*Sequential is no model of Keras 3"):
+        model.fit(np.ones((2, 2)), np.ones((2, 1)), callbacks=[hvd.callbacks.MetricAverageCallback()], verbose=0)
+    with pytest.raises(ValueError, match="is no model of Keras 3"):
+        hvd.elastic.KerasState(model)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 
 import keras
 import numpy as np
 import pytest
-from training import BACKEND, BATCH, data_of, fit, model_of, same_on_all_ranks, sgd, share_of, train, values
+from training import (
+    BACKEND,
+    BATCH,
+    data_of,
+    fit,
+    model_of,
+    same_on_all_ranks,
+    sgd,
+    share_of,
+    train,
+    values,
+    weights_alone,
+)
 
 from horo.keras.optimizer import is_distributed
 
@@ -128,6 +141,33 @@ def test_gradients_that_keras_averages_itself_are_left_alone(hvd: ModuleType) ->
         model.train_on_batch(inputs, targets)
     everybody = hvd.allgather_object([one.tobytes() for one in values(model.weights)], name="ddp")
     assert everybody[0] != everybody[1]
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="a model on torch alone is one of its modules")
+def test_a_model_in_torchs_own_wrapper_learns_what_one_process_does(hvd: ModuleType, tmp_path: Path) -> None:
+    """Gradients are averages when the optimizer gets them, and the average of these is the same."""
+    import torch
+
+    import horo.torch  # noqa: F401  It makes the back end known.
+
+    place = hvd.broadcast_object((tmp_path / "meeting").as_uri(), 0)
+    torch.distributed.init_process_group("horo", place, rank=hvd.rank(), world_size=hvd.size())
+    try:
+        model = model_of()
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        optimizer = hvd.DistributedOptimizer(sgd())
+        inputs, targets = (torch.from_numpy(share_of(hvd, one)) for one in data_of(2))
+        rows = BATCH // hvd.size()
+        for _ in range(2):
+            for at in (0, rows):
+                model.zero_grad()
+                torch.nn.functional.mse_loss(wrapped(inputs[at : at + rows]), targets[at : at + rows]).backward()
+                optimizer.apply([one.value.grad for one in model.trainable_weights], model.trainable_weights)
+        same_on_all_ranks(hvd, model)
+        for one, expected in zip(values(model.weights), weights_alone(sgd, 2), strict=True):
+            np.testing.assert_allclose(one, expected, rtol=2e-5, atol=2e-5)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_it_says_that_it_is_the_optimizer_that_it_wraps(hvd: ModuleType) -> None:

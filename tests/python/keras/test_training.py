@@ -12,19 +12,20 @@ from training import data_of, fit, model_of, same_on_all_ranks, sgd, train, valu
 optimizers = keras.optimizers
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: sgd(momentum=0.9),
-        lambda: optimizers.Adam(0.01, global_clipnorm=0.1),
-        lambda: sgd(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
-        lambda: sgd(gradient_accumulation_steps=2, clipvalue=0.05),
-        lambda: optimizers.LossScaleOptimizer(sgd(), initial_scale=64.0, dynamic_growth_steps=2),
-    ],
-    ids=["momentum", "clipping", "ema", "accumulation", "loss scale"],
-)
-def test_training_is_that_of_one_process(hvd: ModuleType, make) -> None:
-    train(hvd, make)
+MAKE = {
+    "momentum": lambda: sgd(momentum=0.9),
+    "clipping": lambda: optimizers.Adam(0.01, global_clipnorm=0.1),
+    "ema": lambda: sgd(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2),
+    "accumulation": lambda: sgd(gradient_accumulation_steps=2, clipvalue=0.05),
+    "loss scale": lambda: optimizers.LossScaleOptimizer(sgd(), initial_scale=64.0, dynamic_growth_steps=2),
+}
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_training_is_that_of_one_process(hvd: ModuleType, kind: str) -> None:
+    # What an optimizer makes of reduced gradients does not depend on the number of ranks; XLA takes seconds for each.
+    if hvd.size() == 2 or kind in ("momentum", "accumulation"):
+        train(hvd, MAKE[kind])
 
 
 def test_a_smaller_last_batch_on_one_rank_renames_nothing(hvd: ModuleType) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
 import horo
+from horo.tensorflow import library
 
 PS = "process_set=global_process_set"
 SCALE = "prescale_factor=1.0, postscale_factor=1.0"
@@ -117,6 +118,21 @@ def test_horovods_names_are_these(hvd: ModuleType) -> None:
         origin = importlib.import_module(f"horo.tensorflow.{name}")
         public = [one for one in getattr(origin, "__all__", vars(origin)) if not one.startswith("__")]
         assert [one for one in public if one[0] != "_" and getattr(module, one) is not getattr(origin, one)] == []
+
+
+class Problem:
+    """In place of the plugin's function, where a TensorFlow lacks something."""
+
+    def __call__(self) -> bytes:
+        return b"incompatible: TF_Something is missing"
+
+
+def test_an_unsupported_tensorflow_is_named(hvd: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = SimpleNamespace(horo_tensorflow_problem=Problem())
+    monkeypatch.setattr("horo.tensorflow.library.ctypes.CDLL", lambda path: plugin)
+    words = rf"made for TensorFlow 2\.16 to 2\.21, but {tf.__version__} \(.*TF_Something is missing\) is installed"
+    with pytest.raises(horo.HorovodVersionMismatchError, match=words):
+        library.ops.__wrapped__()
 
 
 @pytest.mark.parametrize("name", ["horovod.tensorflow.sync_batch_norm", "horovod.tensorflow.gradient_aggregation"])

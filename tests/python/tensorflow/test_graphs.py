@@ -79,6 +79,26 @@ def test_an_operation_on_constants_runs_every_time(hvd: ModuleType) -> None:
     assert handed_in() - before == 5
 
 
+def test_the_number_of_ranks_is_no_constant_of_a_graph(hvd: ModuleType) -> None:
+    """A job that has lost a rank goes on with what it has traced."""
+    table, mine = tf.Variable(tf.zeros([4, 2]), name="rows"), tf.Variable([1.0, 2.0], name="mine")
+
+    @tf.function
+    def step(rows: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, rows) * mine)
+        tape = hvd.DistributedGradientTape(tape)
+        tape.register_local_source(mine)
+        sparse, local = tape.gradient(loss, [table, mine])
+        return [tf.convert_to_tensor(sparse), local]
+
+    nodes = nodes_of(step, tf.constant([0, 1]))
+    assert [one.type for one in nodes].count("HoroSize") == 2  # Of the average of rows, and of the local gradient.
+    sparse, local = step(tf.constant([0, 1]))
+    assert sparse.numpy().tolist() == [[1.0, 2.0], [1.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
+    assert local.numpy().tolist() == [0.0, 0.0]
+
+
 def test_shapes_are_inferred(hvd: ModuleType) -> None:
     @tf.function(input_signature=[tf.TensorSpec([4, None, 3])])
     def shapes(x: tf.Tensor) -> list[tf.Tensor]:
@@ -107,6 +127,26 @@ def test_operations_in_conditions_and_loops(hvd: ModuleType) -> None:
         return x
 
     assert loop(tf.constant(0.0)).numpy() == hvd.size() ** 2
+
+
+def test_iterations_that_run_at_once_meet_their_own(hvd: ModuleType) -> None:
+    """Which of them comes first is another matter on each rank: later ones have less to do before."""
+    count = 40
+
+    @tf.function
+    def loop(first: tf.Tensor) -> tf.Tensor:
+        def body(index: tf.Tensor, done: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+            rows = 200 * (tf.math.floormod(index + hvd.rank(), 2) + 1)
+            here = tf.reduce_sum(tf.linalg.matmul(tf.ones([rows, rows]), tf.ones([rows, 1]))) * 0.0
+            value = first + tf.cast(index, tf.float32) + here
+            return index + 1, done.write(index, hvd.allreduce(value, op=hvd.Sum, name="at once"))
+
+        start = (tf.constant(0), tf.TensorArray(tf.float32, count))
+        return tf.while_loop(lambda index, _: index < count, body, start, parallel_iterations=10)[1].stack()
+
+    got = loop(tf.constant(float(hvd.rank()))).numpy().tolist()
+    total = float(sum(range(hvd.size())))
+    assert got == [total + hvd.size() * index for index in range(count)]
 
 
 def test_a_mismatch_raises_on_every_rank_and_the_job_goes_on(hvd: ModuleType) -> None:
