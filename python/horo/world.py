@@ -119,7 +119,8 @@ class World:
             if self._runtime is not None or self._place is None or self._place.store is None:
                 return
             place = self._place._replace(settings=(*self._place.settings, f"HORO_TIMEOUT={_DECLINE_SECONDS}"))
-            with contextlib.suppress(HorovodInternalError):
+            # Whatever goes wrong here, it is not what the user should hear of.
+            with contextlib.suppress(Exception):
                 Runtime.decline(self._before, place)
 
     def shutdown(self) -> None:

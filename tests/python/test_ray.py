@@ -193,7 +193,7 @@ def test_shards_of_a_dataset_are_reduced_to_the_whole(run_config: RunConfig) -> 
 @long
 @needs_tensorflow
 def test_an_executor_trains_with_tensorflow_and_keras(cluster: str) -> None:
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=120), num_workers=2)
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=LIMIT_SECONDS), num_workers=2)
     executor.start()
     try:
         told = executor.run(train_with_tensorflow)
@@ -206,7 +206,7 @@ def test_an_executor_trains_with_tensorflow_and_keras(cluster: str) -> None:
 
 
 def test_an_executor_runs_functions_until_a_worker_dies(cluster: str) -> None:
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_hosts=1, num_workers_per_host=2)
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=LIMIT_SECONDS), num_hosts=1, num_workers_per_host=2)
     # Whoever waits for a rank that does not come waits longer than this test may take.
     settings = {"SAID": "before", "HORO_TIMEOUT": str(4 * LIMIT_SECONDS)}
     executor.start(Counter, [10], {"step": 5}, extra_env_vars=settings)
@@ -246,7 +246,7 @@ def test_an_executor_in_a_task_spreads_over_its_placement_group_and_shares_devic
 
     @ray.remote(num_cpus=0)
     def inside() -> list[tuple[int, int, str]]:
-        settings = RayExecutor.create_settings(timeout_s=60, placement_group_timeout_s=60)
+        settings = RayExecutor.create_settings(timeout_s=LIMIT_SECONDS, placement_group_timeout_s=LIMIT_SECONDS)
         executor = RayExecutor(settings, num_hosts=2, num_workers_per_host=2, use_gpu=True)
         executor.start()
         try:

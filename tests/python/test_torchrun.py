@@ -107,7 +107,7 @@ def test_ranks_on_several_hosts_need_a_key_or_trust() -> None:
         settings = {"HORO_INTERFACE": "127.0.0.1", "THE_KEY": str(key)}
         agents = [launched.start(command, path, **settings) for _ in range(2)]
         try:
-            said = "\n".join(agent.communicate(timeout=100)[0] for agent in agents)
+            said = "\n".join(agent.communicate(timeout=200)[0] for agent in agents)
         finally:
             for agent in agents:
                 agent.kill()
