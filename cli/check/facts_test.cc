@@ -112,6 +112,18 @@ TEST_F(Frameworks, AreFoundByTheirMetadataWithoutBeingImported) {
             (std::map<std::string, std::string>{{"torch", "2.9.1"}, {"tensorflow", "2.20.0"}, {"mpi4py", "4.0.0"}}));
 }
 
+TEST_F(Frameworks, ComeWithThePluginsOfTheirHoro) {
+  std::filesystem::create_directories(folder_ + "/site/horo");
+  std::ofstream(folder_ + "/site/horo/__init__.py") << "import os\nos._exit(3)\n";
+  std::ofstream(folder_ + "/site/horo/libhoro_cuda.so") << "nobody opens it";
+  std::ofstream(folder_ + "/site/horo/libhoro_mpi.so") << "no library";
+  const auto found = frameworks_of(folder_ + "/python3");
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->size(), 2u);
+  EXPECT_EQ(found->at("plugin:cuda"), "here");
+  EXPECT_EQ(found->at("plugin:mpi").rfind("cannot be loaded: ", 0), 0u) << found->at("plugin:mpi");
+}
+
 TEST_F(Frameworks, OfAPythonThatDoesNotAnswerAreUnknown) {
   std::ofstream(folder_ + "/python3") << "#!/bin/sh\nexit 3\n";
   EXPECT_FALSE(frameworks_of(folder_ + "/python3").ok());

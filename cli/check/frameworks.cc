@@ -15,9 +15,15 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(10);
 
-/// Some come under several names: builds for one kind of device, nightly ones. Prints "name version" lines.
+/// Some come under several names: builds for one kind of device, nightly ones. Prints "name version" lines. Plugins lie
+/// in the folder of the package; that for MPI is asked which library it would take.
 constexpr std::string_view kScript = R"(
+import ctypes
+import glob
 import importlib.metadata as metadata
+import importlib.util
+import os
+import re
 import sys
 others = {'tensorflow': ['tensorflow-cpu', 'tensorflow-gpu', 'tensorflow-rocm', 'tf-nightly'], 'keras': ['keras-nightly']}
 for name in sys.argv[1:]:
@@ -27,6 +33,19 @@ for name in sys.argv[1:]:
             break
         except Exception:
             pass
+package = importlib.util.find_spec('horo')
+for folder in (package.submodule_search_locations or []) if package else []:
+    for file in sorted(glob.glob(os.path.join(glob.escape(folder), 'libhoro_*.so'))):
+        name = re.search('libhoro_([a-z]+)', file)[1]
+        said = 'here'
+        if name == 'mpi':
+            try:
+                describe = ctypes.CDLL(file).horo_fabric_describe
+                describe.restype = ctypes.c_char_p
+                said = describe().decode()
+            except Exception as error:
+                said = 'cannot be loaded: ' + str(error).replace('\n', ' ')
+        print('plugin:' + name, said)
 print('end', 'here')
 )";
 
@@ -56,7 +75,7 @@ Result<std::map<std::string, std::string>> frameworks_of(const std::string& pyth
   HORO_ASSIGN(const std::string said, launch::capture(words, Deadline::after(kPatience)));
   std::map<std::string, std::string> found;
   std::istringstream lines(said);
-  for (std::string name, version; lines >> name >> version;) found[name] = version;
+  for (std::string name, version; lines >> name && std::getline(lines >> std::ws, version);) found[name] = version;
   if (found.erase("end") == 0) return Status(Code::kUnavailable, text(python, " did not say what it has"));
   return found;
 }

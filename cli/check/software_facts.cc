@@ -65,6 +65,19 @@ Fact python_fact(const std::string& python, const Result<std::map<std::string, s
   return {kSoftware, "Python", python, Verdict::kNote, "it has no package horo: pip install horo"};
 }
 
+/// "cuda, mpi (Open MPI v4.1.4)".
+Fact plugins_fact(const Result<std::map<std::string, std::string>>& found) {
+  std::string list;
+  for (const auto& [name, said] : found.ok() ? *found : std::map<std::string, std::string>()) {
+    if (!name.starts_with(kPluginPrefix)) continue;
+    const std::string own = name.substr(kPluginPrefix.size());
+    list += text(list.empty() ? "" : ", ", own, said == "here" ? "" : text(" (", said, ")"));
+  }
+  if (!list.empty()) return {kSoftware, "plugins", list};
+  return {kSoftware, "plugins", "none", Verdict::kNote,
+          "they come with the Python package: without them there are no devices, no MPI and no graph operations"};
+}
+
 Fact duration_fact(const Config& config, const SecondsKnob& knob) {
   const double seconds = std::chrono::duration<double>(config.get(knob)).count();
   return {kKnobs, std::string(knob.row.name), text(seconds, " s", config.is_set(knob) ? "" : " (default)")};
@@ -72,13 +85,13 @@ Fact duration_fact(const Config& config, const SecondsKnob& knob) {
 
 }  // namespace
 
-Facts transport_facts() { return {shared_memory(), tcp(), {kTransports, "plugins", "none in this build"}, devices()}; }
+Facts transport_facts() { return {shared_memory(), tcp(), devices()}; }
 
 Facts software_facts(const Environment& environment) {
   const std::string python = find_python(environment, own_folder());
   const auto found = python.empty() ? Result<std::map<std::string, std::string>>(Status(Code::kNotFound, "no Python"))
                                     : frameworks_of(python);
-  Facts facts{python_fact(python, found)};
+  Facts facts{python_fact(python, found), plugins_fact(found)};
   std::string there, absent;
   for (const std::string& name : framework_names()) {
     if (name == "horo") continue;

@@ -49,7 +49,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
 
     ray.init()
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=120), num_workers=2)
     executor.start(executable_cls=Trainer, executable_kwargs={"seed": 1})
     losses = [executor.execute(lambda trainer: trainer.train())[0] for _ in range(args.epochs)]
     executor.shutdown()

@@ -57,6 +57,9 @@ typedef struct horo_fabric {
 typedef horo_code (*horo_fabric_open_function)(const horo_fabric_request* request, const horo_fabric** fabric,
                                                horo_reason* reason);
 #define HORO_FABRIC_OPEN "horo_fabric_open"
+/* It may also export this one, without arguments: in words, which fabric it would open where no launcher says. Nothing
+ * is started. */
+#define HORO_FABRIC_DESCRIBE "horo_fabric_describe"
 
 /* inout[i] = in[i] op inout[i], as horo itself would. HORO_INVALID_ARGUMENT where these elements cannot be reduced so.
  */

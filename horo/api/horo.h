@@ -312,6 +312,9 @@ typedef struct horo_runtime_options {
 
 /* As horo_engine_start. `options` may be NULL. */
 horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtime** runtime);
+/* Instead: this process will not join that job. Ranks that wait for it there end with HORO_PEER_LOST once all others
+ * have come, now or later. For jobs that a program puts together itself: the options of the engine name the store. */
+horo_status* horo_runtime_decline(const horo_runtime_options* options);
 /* Says goodbye; everything under way ends with HORO_STOPPED. */
 void horo_runtime_shutdown(horo_runtime* runtime);
 /* Shuts down. Handles, and the results that they hold, outlive it. */

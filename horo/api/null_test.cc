@@ -149,6 +149,7 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_remove_set", [] { return words_of(horo_runtime_remove_set(nullptr, 1)); }},
       {"horo_runtime_set_numbers", [] { return unless(size_t{0}, horo_runtime_set_numbers(nullptr, &rank, 1)); }},
       {"horo_runtime_group", [] { return words_of(horo_runtime_group(nullptr, &rank, 1, &group)); }},
+      {"horo_runtime_decline", [] { return words_of(horo_runtime_decline(nullptr)); }},
       {"horo_store_serve", [] { return words_of(horo_store_serve(nullptr, "job", nullptr, 0, &store)); }},
       {"horo_store_address", [] { return unless(std::string(), std::string(horo_store_address(nullptr))); }},
       {"horo_store_destroy", [] { return silent([] { horo_store_destroy(nullptr); }); }, false},

@@ -6,6 +6,7 @@
 #include "horo/api/handles.h"
 #include "horo/api/joining.h"
 #include "horo/base/text.h"
+#include "horo/group/knobs.h"
 
 namespace {
 
@@ -70,6 +71,18 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   return {};
 }
 
+Status decline(const horo_runtime_options& options) {
+  HORO_ASSIGN(horo_engine_options engine, complete(options.engine));
+  if (engine.store == nullptr) return {Code::kInvalidArgument, "horo_runtime_decline needs options that name a store"};
+  const horo_runtime* before = options.predecessor;
+  HORO_ASSIGN(horo::api::Joining joining,
+              horo::api::prepare(engine, before == nullptr ? horo::api::Rejoining() : before->rejoining));
+  if (joining.options.size < 2) return {};
+  const auto deadline = horo::Deadline::after(joining.options.config.get(horo::group::kTimeout));
+  return horo::rendezvous::decline(*joining.options.store, joining.options.job, joining.options.rank,
+                                   joining.options.size, deadline);
+}
+
 /// One of this rank's numbers.
 template <class Get>
 int number(const horo_runtime* runtime, const char* function, Get get) {
@@ -104,6 +117,13 @@ horo_status* horo_runtime_start(const horo_runtime_options* options, horo_runtim
     HORO_TRY(start(all, *handle));
     *runtime = handle.release();
     return {};
+  });
+}
+
+horo_status* horo_runtime_decline(const horo_runtime_options* options) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_ASSIGN(horo_runtime_options all, complete(options));
+    return decline(all);
   });
 }
 

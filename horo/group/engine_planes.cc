@@ -161,8 +161,8 @@ Result<std::unique_ptr<Plane>> Engine::make_plane(const std::vector<int>& ranks,
 Result<std::unique_ptr<Plane>> Engine::make_fabric_plane(const std::vector<int>& ranks, const GroupTerms& terms) {
   HORO_ASSIGN(auto group, options_.fabric->group(ranks, terms.id));
   const auto member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
-  return std::unique_ptr<Plane>(std::make_unique<FabricPlane>(options_.fabric->transport_name(), std::move(group),
-                                                              member, static_cast<int>(ranks.size())));
+  return std::unique_ptr<Plane>(
+      std::make_unique<FabricPlane>(options_.fabric->transport_name(), std::move(group), ranks, member));
 }
 
 // Of the members on this host.

@@ -1,8 +1,13 @@
 #include "horo/group/fabric_plane.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <functional>
 #include <new>
 
+#include "horo/base/text.h"
+#include "horo/group/signature.h"
 #include "horo/kernel/reduce.h"
 
 namespace horo::group {
@@ -43,21 +48,69 @@ Status FabricPlane::run(const Job& job) {
   const kernel::Scaling before = collective::scaling_before(operation);
   const bool scales = operation.reduces() && !before.none() && count > 0;
   const bool moves = !works_in_place(operation.kind) && overlap(job.in, count * width, job.out, results * width);
-  if (!scales && !moves) return run_scaled(job, job.in);
   // An allreduce is scaled where its result will be; all others must not touch what they were handed.
-  if (scales && operation.kind == Kind::kAllreduce) {
+  const bool scales_result = scales && operation.kind == Kind::kAllreduce;
+  const bool copies = (scales || moves) && !scales_result;
+  const std::unique_ptr<std::byte[]> copy(copies ? new (std::nothrow) std::byte[count * width] : nullptr);
+  transport::Signature signature = signature_of(operation, 0);
+  if (copies && copy == nullptr) signature.kind = Kind::kRefused;
+  HORO_TRY(agree(job.number, signature));
+  if (operation.kind == Kind::kBarrier) return {};
+  if (scales_result) {
     kernel::scale(operation.dtype)(job.out, job.in, count, before);
     return run_scaled(job, job.out);
   }
-  std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[count * width]);
-  if (copy == nullptr)
-    return Status(Code::kUnavailable, "no memory for a copy of the input").with_operation(job.number);
+  if (!copies) return run_scaled(job, job.in);
   if (scales) {
     kernel::scale(operation.dtype)(copy.get(), job.in, count, before);
   } else {
     kernel::copy(copy.get(), job.in, count * width);
   }
   return run_scaled(job, copy.get());
+}
+
+Status FabricPlane::agree(uint64_t number, const transport::Signature& mine) {
+  constexpr size_t kWords = 1 + sizeof mine / sizeof(uint64_t);
+  // The smallest of a word and of its complement: equal words have no other.
+  std::array<uint64_t, 2 * kWords> words{number};
+  std::memcpy(&words[1], &mine, sizeof mine);
+  for (size_t i = 0; i < kWords; ++i) words[kWords + i] = ~words[i];
+  collective::Operation least;
+  least.kind = Kind::kAllreduce;
+  least.dtype = DType::kU64;
+  least.op = ReduceOp::kMin;
+  least.count = words.size();
+  auto* bytes = reinterpret_cast<std::byte*>(words.data());
+  if (Status ran = group_->run(least, bytes, bytes); !ran.ok()) return ran.with_operation(number);
+  for (size_t i = 0; i < kWords; ++i) {
+    if (words[i] != ~words[kWords + i]) return tell_apart(number, mine).with_operation(number);
+  }
+  return {};
+}
+
+Status FabricPlane::tell_apart(uint64_t number, const transport::Signature& mine) {
+  std::vector<transport::Signature> all(ranks_.size());
+  collective::Operation gather;
+  gather.kind = Kind::kAllgather;
+  gather.dtype = DType::kByte;
+  gather.counts.assign(ranks_.size(), sizeof mine);
+  HORO_TRY(group_->run(gather, reinterpret_cast<const std::byte*>(&mine), reinterpret_cast<std::byte*>(all.data())));
+  const auto refusing =
+      std::find_if(all.begin(), all.end(), [](const auto& one) { return one.kind == Kind::kRefused; });
+  if (refusing != all.end()) {
+    const int rank = ranks_[static_cast<size_t>(refusing - all.begin())];
+    return Status(Code::kUnavailable, text("rank ", rank, " has no memory for a copy of its input"));
+  }
+  const auto other = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one != all.front(); });
+  std::string words = "they have called a different number of operations";
+  if (other != all.end()) {
+    const bool alike = other->to_string() == all.front().to_string();
+    words = text("rank ", ranks_.front(), " calls ", all.front().to_string(), ", rank ",
+                 ranks_[static_cast<size_t>(other - all.begin())], " ", other->to_string(),
+                 alike ? " with other counts or factors" : "");
+  }
+  return Status(Code::kMismatch, text("the ranks disagree about operation ", number, ": ", words,
+                                      "; call the same operations in the same order on all ranks"));
 }
 
 Status FabricPlane::run_scaled(const Job& job, const std::byte* in) {

@@ -25,6 +25,19 @@ std::string card_prefix(const std::string& job) { return text(job, "/card/"); }
 /// Padded, so that entries are sorted by rank.
 std::string card_name(int rank) { return text(std::setw(7), std::setfill('0'), rank); }
 
+/// Cards without an address are of ranks that declined.
+Status check_all_come(const std::vector<PeerCard>& cards, const std::string& job) {
+  std::vector<int> gone;
+  for (const PeerCard& card : cards) {
+    if (card.addresses.empty()) gone.push_back(card.rank);
+  }
+  if (gone.empty()) return {};
+  const PeerCard& first = cards[static_cast<size_t>(gone.front())];
+  return Status(Code::kPeerLost, text(gone.size() == 1 ? first.to_string() : ranks_text(gone), " of ", first.size,
+                                      " ended without joining job '", job, "'; what it said tells why"))
+      .with_lost(std::move(gone));
+}
+
 Result<std::vector<PeerCard>> decode_cards(const Entries& entries, int size) {
   std::vector<PeerCard> cards;
   for (const auto& [key, value] : entries) {
@@ -150,7 +163,14 @@ Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& jo
     return describe_missing(store, job, mine, meeting.status());
   }
   HORO_TRY(check_mine(meeting->held, job, mine));
-  return decode_cards(meeting->entries, mine.size);
+  HORO_ASSIGN(std::vector<PeerCard> cards, decode_cards(meeting->entries, mine.size));
+  HORO_TRY(check_all_come(cards, job));
+  return cards;
+}
+
+Status decline(Store& store, const std::string& job, int rank, int size, Deadline deadline) {
+  const PeerCard none = local_card(rank, size, lonely_host_id());
+  return store.claim(card_prefix(job) + card_name(rank), encode(none), deadline).status();
 }
 
 void withdraw_card(Store& store, const std::string& job, const PeerCard& mine) {

@@ -42,8 +42,13 @@ Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net:
 /// Publishes `mine` and returns the cards of all ranks, sorted, once all are there.
 ///   kInvalidArgument  the rank is taken by another process (which is unaffected), or the sizes differ; names both
 ///   kTimeout          names the ranks that did not come
+///   kPeerLost         names those that declined
 Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
                                              Deadline deadline);
+
+/// Says that this rank will not come, so that those who wait for its card, or will, end once all others are there. A
+/// rank that has come is left alone.
+Status decline(Store& store, const std::string& job, int rank, int size, Deadline deadline);
 
 /// Takes `mine` out of the store again, so that this process can come once more after it could not join. Cards of other
 /// processes are left alone.

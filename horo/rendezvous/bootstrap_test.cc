@@ -16,7 +16,11 @@ namespace {
 using net::testing::soon;
 
 Config config_of(const Environment::Variables& variables) { return *Config::read({kKnobs}, Environment(variables)); }
-PeerCard card_of(int rank, int size) { return local_card(rank, size, HostId{"test"}); }
+PeerCard card_of(int rank, int size) {
+  PeerCard card = local_card(rank, size, HostId{"test"});
+  card.addresses = {"somewhere"};
+  return card;
+}
 bool has(const Status& status, std::string_view words) { return status.message().find(words) != std::string::npos; }
 
 TEST(Place, IsAJobOfOneWhenNothingIsSet) {
@@ -148,6 +152,32 @@ TEST(Meeting, WhoDidNotGetInComesAgainWhileOthersWait) {
   EXPECT_TRUE(exchange_cards(store, "job", again, soon()).ok());
   patient.join();
   last.join();
+}
+
+TEST(Meeting, EndsForAllOnceEverybodyElseIsThereWhenSomeHaveDeclined) {
+  MemoryStore store;
+  const auto came = [&](int rank) { return exchange_cards(store, "job", card_of(rank, 4), soon()).status(); };
+  Status early;
+  std::thread waiting([&] { early = came(0); });
+  ASSERT_TRUE(store.wait_all("job/card/", 1, soon()).ok());
+  EXPECT_TRUE(decline(store, "job", 1, 4, soon()).ok());
+  EXPECT_TRUE(decline(store, "job", 3, 4, soon()).ok());
+  const Status late = came(2);
+  waiting.join();
+  for (const Status& status : {early, late}) {
+    EXPECT_EQ(status.code(), Code::kPeerLost) << status;
+    EXPECT_EQ(status.lost(), (std::vector<int>{1, 3})) << status;
+    EXPECT_TRUE(has(status, "ranks 1, 3 of 4 ended without joining job 'job'")) << status;
+  }
+}
+
+TEST(Meeting, WhoHasComeCannotBeDeclined) {
+  MemoryStore store;
+  std::thread first([&] { EXPECT_TRUE(exchange_cards(store, "job", card_of(0, 2), soon()).ok()); });
+  ASSERT_TRUE(store.wait_all("job/card/", 1, soon()).ok());
+  EXPECT_TRUE(decline(store, "job", 0, 2, soon()).ok());
+  EXPECT_TRUE(exchange_cards(store, "job", card_of(1, 2), soon()).ok());
+  first.join();
 }
 
 TEST(Meeting, AWrongSizeIsForgottenWithItsCard) {

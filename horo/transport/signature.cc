@@ -22,7 +22,7 @@ std::string Signature::to_string() const {
     out += text(", ", horo::name(op));
   }
   if (kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter || kind == Kind::kBroadcast) {
-    out += text(", root ", root);
+    out += text(", root ", root & 0xFFFF);  // The upper half tells apart what the other fields do not show.
   }
   return out;
 }

@@ -32,7 +32,6 @@ struct Functions {
   int (*finalized)(int*);
   int (*finalize)();
   int (*query_thread)(int*);
-  int (*get_library_version)(char*, int*);
   int (*error_string)(int, char*, int*);
   int (*comm_rank)(Comm, int*);
   int (*comm_size)(Comm, int*);
@@ -66,7 +65,6 @@ struct Functions {
         symbol("MPI_Finalized", &finalized),
         symbol("MPI_Finalize", &finalize),
         symbol("MPI_Query_thread", &query_thread),
-        symbol("MPI_Get_library_version", &get_library_version),
         symbol("MPI_Error_string", &error_string),
         symbol("MPI_Comm_rank", &comm_rank),
         symbol("MPI_Comm_size", &comm_size),

@@ -16,8 +16,8 @@ bool has_any(std::string_view words, std::span<const std::string_view> parts) {
   return std::ranges::any_of(parts, [&](std::string_view part) { return words.find(part) != words.npos; });
 }
 
-/// By what it says about itself, which can be asked before it is initialised.
-Result<Library> recognise(const DynamicLibrary& library) {
+/// What it says about itself, which can be asked before it is initialised.
+Result<std::string> words_of(const DynamicLibrary& library) {
   int (*version)(char*, int*) = nullptr;
   const Symbol table[] = {symbol("MPI_Get_library_version", &version)};
   HORO_TRY(library.bind(table));
@@ -25,6 +25,11 @@ Result<Library> recognise(const DynamicLibrary& library) {
   int length = 0;
   version(words.data(), &length);
   words.resize(static_cast<size_t>(std::clamp(length, 0, static_cast<int>(kMostText))));
+  return words;
+}
+
+Result<Library> recognise(const DynamicLibrary& library) {
+  HORO_ASSIGN(const std::string words, words_of(library));
   const bool open_mpi = has_any(words, OpenMpi::kVersionWords);
   if (open_mpi || has_any(words, Mpich::kVersionWords)) return Library{library, open_mpi};
   return Status(Code::kIncompatible, text(library.name(), " is neither Open MPI nor of MPICH's family: ", words));
@@ -37,6 +42,15 @@ void add(std::vector<std::string>& names, std::span<const char* const> files) {
 }
 
 }  // namespace
+
+std::string library_version(const DynamicLibrary& library) {
+  const Result<std::string> words = words_of(library);
+  if (!words.ok()) return library.name();
+  // One line, without the packager's remarks.
+  std::string name = words->substr(0, std::min(words->find_first_of(",\n"), words->size()));
+  std::ranges::replace(name, '\t', ' ');
+  return name;
+}
 
 Result<Library> find_library(const char* file, const std::string& flavor) {
   std::vector<std::string> names;

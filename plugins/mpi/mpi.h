@@ -45,5 +45,7 @@ struct Library {
   bool is_open_mpi = false;
 };
 Result<Library> find_library(const char* file, const std::string& flavor);
+/// "Open MPI v4.1.4", as the library calls itself.
+std::string library_version(const DynamicLibrary& library);
 
 }  // namespace horo::mpi

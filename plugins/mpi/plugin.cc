@@ -1,4 +1,4 @@
-// What the plugin exports: horo_fabric_open().
+// What the plugin exports: horo_fabric_open() and horo_fabric_describe().
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -125,4 +125,10 @@ extern "C" __attribute__((visibility("default"))) horo_code horo_fabric_open(con
   }
   *fabric = &one.fabric;
   return HORO_OK;
+}
+
+extern "C" __attribute__((visibility("default"))) const char* horo_fabric_describe() {
+  thread_local std::string words;
+  const auto found = horo::mpi::find_library(nullptr, "");
+  return (words = found.ok() ? horo::mpi::library_version(found->library) : found.status().message()).c_str();
 }

@@ -235,6 +235,7 @@ class Shim : public Mpi {
     HORO_TRY(Abi::bind(library, shared.functions, shared.constants));
     shared.on_end = starting.on_end;
     shared.process = getpid();
+    shim->name_ = library_version(library);
     HORO_TRY(shim->initialise(starting.threads));
     HORO_TRY(shim->watch_end());
     return std::unique_ptr<Mpi>(std::move(shim));
@@ -287,13 +288,7 @@ class Shim : public Mpi {
 
   Status initialise(bool threads) {
     Functions<Abi>& f = shared_->functions;
-    std::string words(kMostText, '\0');
-    int length = 0, is_there = 0;
-    f.get_library_version(words.data(), &length);
-    words.resize(static_cast<size_t>(std::clamp(length, 0, static_cast<int>(kMostText))));
-    // One line, without the packager's remarks.
-    name_ = words.substr(0, std::min(words.find_first_of(",\n"), words.size()));
-    std::ranges::replace(name_, '\t', ' ');
+    int is_there = 0;
     f.initialized(&is_there);
     if (is_there != 0) return shared_->check(f.query_thread(&level_), "MPI_Query_thread");
     const int wanted = threads ? kThreadMultiple : kThreadSingle;

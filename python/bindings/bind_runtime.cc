@@ -37,6 +37,15 @@ void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* pred
   new (self) Job(options);
 }
 
+void decline(const Job* predecessor, const Place& place) {
+  const PlaceOptions placed(place);
+  horo_runtime_options options = HORO_RUNTIME_OPTIONS_INIT;
+  options.predecessor = predecessor == nullptr ? nullptr : predecessor->runtime.get();
+  options.engine = &placed.get();
+  const nb::gil_scoped_release release;
+  check(horo_runtime_decline(&options));
+}
+
 void shutdown(Job& self) {
   {
     const nb::gil_scoped_release release;
@@ -97,6 +106,8 @@ void bind_runtime(nb::module_& module) {
   job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none(),
           nb::arg("communicator") = nb::none(), nb::arg("ranks") = std::vector<int>())
       .def("shutdown", &shutdown)
+      .def_static("decline", &decline, nb::arg("predecessor").none(), nb::arg("place"),
+                  "Tells the ranks that wait, or will, for this process at that place that it does not come.")
       .def(
           "publish", [](Job& self) { horo_runtime_publish(self.runtime.get()); },
           "From now on it is the one that graph operations of frameworks use, until its shutdown.")

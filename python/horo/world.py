@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ _Value = TypeVar("_Value")
 
 # How long a wait lasts at most until Python looks for signals.
 SLICE_SECONDS = 0.1
+_DECLINE_SECONDS = 2
 
 
 def interruptibly(call: Callable[[], _Value]) -> _Value:
@@ -116,6 +118,17 @@ class World:
         boot = importlib.import_module("horo.torch.torchrun")
         place, self._meeting = boot.place_of_store()
         return place
+
+    def decline(self) -> None:
+        """Instead of the next start(), where stand_at() has put this process: ranks that wait for it there, or will,
+        are told at once that it does not come. Whoever has lost the store is told by that."""
+        with self._lock:
+            if self._runtime is not None or self._place is None or self._place.store is None:
+                return
+            place = self._place._replace(settings=(*self._place.settings, f"HORO_TIMEOUT={_DECLINE_SECONDS}"))
+            # Whatever goes wrong here, it is not what the user should hear of.
+            with contextlib.suppress(Exception):
+                Runtime.decline(self._before, place)
 
     def reform(self, timeout: float) -> None:
         """Goes on without the ranks that are lost. All that are left call it; `timeout` seconds for all to come."""

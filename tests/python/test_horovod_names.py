@@ -93,21 +93,6 @@ def test_names_of_torch_are_those_of_horo_torch() -> None:
     assert sampler.ElasticSampler is elastic.ElasticSampler is horo.torch.elastic.ElasticSampler
 
 
-def test_wrapped_optimizers_bear_the_module_name_that_libraries_look_for() -> None:
-    code = """
-        import torch, horovod.torch as hvd, horo.torch
-        hvd.init()
-        def wrap(module):
-            weight = torch.nn.Parameter(torch.ones(2))
-            return module.DistributedOptimizer(torch.optim.SGD([weight], lr=1), named_parameters=[("weight", weight)])
-        for module in (hvd, horo.torch):
-            wrapped = wrap(module)
-            assert isinstance(wrapped, torch.optim.SGD)
-            print(type(wrapped).__module__, type(wrapped).__name__)
-    """
-    assert said(code).splitlines() == ["horovod.torch.optimizer SGD", "horo.torch.optimizer SGD"]
-
-
 def test_the_version_is_one_that_libraries_accept() -> None:
     version = pytest.importorskip("packaging.version").Version
     import horovod
@@ -252,11 +237,17 @@ for _ in range(3):
 weights = hvd.allgather(model.weight.detach().reshape(1, -1))
 assert (weights == weights[0]).all()
 print("size", hvd.size())
+# Libraries recognise a wrapped optimizer by the name of its module.
+import horo.torch
+own = horo.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+assert isinstance(optimizer, torch.optim.SGD) and isinstance(own, torch.optim.SGD)
+names = [f"{type(one).__module__} {type(one).__name__}" for one in (optimizer, own)]
+assert names == ["horovod.torch.optimizer SGD", "horo.torch.optimizer SGD"], names
 """
 
 
 @pytest.mark.parametrize("way", ["horo run", "horovodrun", "python"])
-def test_a_script_runs_unchanged(way: str, tmp_path: Path) -> None:
+def test_a_script_runs_unchanged_and_its_optimizer_bears_horovods_name(way: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     horovodrun = shutil.which("horovodrun", path=sysconfig.get_path("scripts"))
@@ -317,3 +308,60 @@ def test_questions_about_the_build_are_answered(monkeypatch: pytest.MonkeyPatch)
     basics = HorovodBasics(__file__, "mpi_lib_v2")
     assert basics.is_initialized() is horo.is_initialized()
     assert (basics.Average, basics.Adasum) == (horo.Average, horo.Adasum)
+
+
+def test_hosts_have_slots_and_ranks(tmp_path: Path) -> None:
+    from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments, parse_host_files, parse_hosts
+
+    hosts = parse_hosts("a:2, b:1,c")
+    assert hosts == [HostInfo("a", 2), HostInfo("b", 1), HostInfo("c", 1)]
+    assert parse_hosts("[::1]:4,::2") == [HostInfo("::1", 4), HostInfo("::2", 1)]
+    for wrong in ("a:0", "a:x", ":2"):
+        with pytest.raises(ValueError, match="host:slots"):
+            parse_hosts(wrong)
+    slots = get_host_assignments(hosts, min_num_proc=2, max_num_proc=3)
+    assert slots == [
+        SlotInfo("a", rank=0, local_rank=0, cross_rank=0, size=3, local_size=2, cross_size=2),
+        SlotInfo("a", rank=1, local_rank=1, cross_rank=0, size=3, local_size=2, cross_size=1),
+        SlotInfo("b", rank=2, local_rank=0, cross_rank=1, size=3, local_size=1, cross_size=2),
+    ]
+    assert len(get_host_assignments(hosts, 1)) == 4
+    with pytest.raises(ValueError, match="5 processes need as many slots, and the hosts have 4"):
+        get_host_assignments(hosts, 5)
+    assert slots[2].to_response_string() == "2,3,0,1,1,2"
+    assert SlotInfo.from_response_string("2,3,0,1,1,2").cross_rank == 1
+    file = tmp_path / "hosts"
+    file.write_text("a slots=2\n\n# nobody\nb\n")
+    assert parse_host_files(str(file)) == "a:2,b:1"
+
+
+def test_addresses_of_this_host_are_known() -> None:
+    from horovod.runner.common.util.host_hash import host_hash
+    from horovod.runner.util import network
+
+    assert "127.0.0.1" in network.get_local_host_addresses()
+    assert network.get_local_intfs("lo") == {"lo"}
+    assert network.get_driver_ip(["absent", "lo"]) == "127.0.0.1"
+    with pytest.raises(RuntimeError, match="none of the interfaces absent is here"):
+        network.get_driver_ip(["absent"])
+    assert network.resolve_host_address("localhost") == "127.0.0.1"
+    assert network.filter_local_addresses(["localhost", "192.0.2.77"]) == ["192.0.2.77"]
+    assert host_hash() == host_hash()
+    assert host_hash() != host_hash(salt="salt")
+
+
+def test_a_job_is_started_with_arguments_in_an_object(capfd: pytest.CaptureFixture[str]) -> None:
+    from horovod.runner import _HorovodArgs
+    from horovod.runner.launch import _run
+
+    args = _HorovodArgs()
+    args.num_proc = 2
+    args.use_gloo = True
+    args.command = ["sh", "-c", "echo rank $HOROVOD_RANK of $HOROVOD_SIZE"]
+    assert _run(args) is None
+    assert {"[0]<stdout>:rank 0 of 2", "[1]<stdout>:rank 1 of 2"} <= set(capfd.readouterr().out.splitlines())
+    args.command = ["false"]
+    with pytest.raises(RuntimeError, match="of false ended with exit code"):
+        _run(args)
+    args.run_func = lambda: int(os.environ["HOROVOD_RANK"])
+    assert _run(args) == [0, 1]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import signal
+import runpy
+import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,28 @@ pytest.importorskip("ray", reason="Ray is not installed in this environment")
 
 import ray.train
 from ray import cloudpickle
-from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from ray_functions import (
+    Counter,
+    die_on_rank_1,
+    fail_on_rank_0,
+    raise_on_rank_1,
+    reduce_value,
+    tell_devices,
+    tell_place,
+    train_with_tensorflow,
+    train_with_torch,
+)
 
 import horo
-from horo.ray import HorovodTrainer, RayExecutor
+from horo.ray import HorovodConfig, HorovodTrainer, RayExecutor
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 LIMIT_SECONDS = 240
 long = pytest.mark.skipif(not os.environ.get("LONG_TESTS"), reason="takes long: make test-all")
-# Workers know nothing of this module.
+# Workers know nothing of these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules["ray_functions"])
 
 
 @pytest.fixture(scope="module")
@@ -69,33 +81,10 @@ def run_script(path: Path | str, cluster: str, *words: str, **settings: str) -> 
 # ---- Train functions -------------------------------------------------------------------------------------------------
 
 
-def tell_place() -> list[dict[str, Any]]:
-    """Joins, leaves and joins again; rank 0 returns what all ranks found."""
-    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    environment = dict(os.environ)
-    for _ in range(2):
-        horo.init()
-        assert horo.allreduce(np.full(1000, horo.rank() + 1.0), op=horo.Sum)[0] == sum(range(horo.size() + 1))
-        horo.shutdown()
-    horo.init()
-    place = {
-        "rank": horo.rank(),
-        "local": (horo.local_rank(), horo.local_size()),
-        "cross": (horo.cross_rank(), horo.cross_size()),
-        "ray": ray.train.get_context().get_world_rank(),
-        "node": ray.get_runtime_context().get_node_id(),
-        "variables": [int(os.environ[f"HOROVOD_{name}"]) for name in ("RANK", "SIZE", "LOCAL_RANK", "CROSS_SIZE")],
-        "main thread": threading.current_thread() is threading.main_thread(),
-        "handlers kept": handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
-        "environment kept": environment == dict(os.environ),
-        "keys": [name for name in os.environ if "KEY" in name and name.startswith("HORO")],
-    }
-    return horo.allgather_object(place)
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, pytest.param(2, marks=long), 4])
 def test_workers_of_a_trainer_are_ranks_wherever_they_are(count: int, run_config: RunConfig) -> None:
-    places = fit(tell_place, count, run_config).return_value
+    config = HorovodConfig(nics={"absent0", "lo"})
+    places = fit(tell_place, count, run_config, horovod_config=config).return_value
     nodes = [place["node"] for place in places]
     assert [place["rank"] for place in places] == list(range(count))
     assert len(set(nodes)) == (2 if count > CPUS else 1)
@@ -107,42 +96,6 @@ def test_workers_of_a_trainer_are_ranks_wherever_they_are(count: int, run_config
         assert place["variables"] == [rank, count, local, len(set(nodes))]
         assert (place["main thread"], place["handlers kept"], place["environment kept"]) == (False, True, True)
         assert place["keys"] == []
-
-
-def train_with_torch(config: dict[str, Any]) -> None:
-    """Four epochs, a checkpoint after each; in its first life rank 1 dies in the third."""
-    import horovod.torch as hvd
-    import torch
-
-    hvd.init()
-    torch.manual_seed(hvd.rank())
-    model = torch.nn.Linear(4, 1)
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), model.named_parameters())
-    checkpoint, first = ray.train.get_checkpoint(), 0
-    if checkpoint:
-        with checkpoint.as_directory() as folder:
-            state = torch.load(Path(folder) / "state.pt")
-        model.load_state_dict(state["model"])
-        first = state["epoch"] + 1
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    with open(f"{config['diary']}.{hvd.rank()}", "a", encoding="ascii") as diary:
-        for epoch in range(first, 4):
-            print(epoch, file=diary, flush=True)
-            if epoch == 2 and first == 0 and hvd.rank() == 1:
-                # Ray takes reports in its own time, and its workers begin anew after the last that it has taken.
-                ray.train.get_all_reported_checkpoints(timeout_s=60)
-                os.kill(os.getpid(), signal.SIGKILL)
-            data = torch.randn(16, 4)
-            optimizer.zero_grad()
-            loss = (model(data) - data.sum(1, keepdim=True)).pow(2).mean()
-            loss.backward()
-            optimizer.step()
-            weights = hvd.allgather(model.weight.detach())
-            assert (weights == weights[0]).all()
-            with tempfile.TemporaryDirectory() as folder:
-                torch.save({"model": model.state_dict(), "epoch": epoch}, Path(folder) / "state.pt")
-                saved = Checkpoint.from_directory(folder) if hvd.rank() == 0 else None
-                ray.train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=saved)
 
 
 def test_a_killed_worker_costs_the_epoch_and_the_job_resumes(cluster: str, tmp_path: Path) -> None:
@@ -158,13 +111,6 @@ def test_a_killed_worker_costs_the_epoch_and_the_job_resumes(cluster: str, tmp_p
     for rank in range(2):
         epochs = Path(f"{diary}.{rank}").read_text().split()
         assert epochs == ["0", "1", "2", "2", "3"], epochs  # After the last checkpoint, not from the start.
-
-
-def raise_on_rank_1() -> None:
-    horo.init()
-    if horo.rank() == 1:
-        raise LookupError("nothing to be found")
-    horo.barrier()
 
 
 def test_what_a_train_function_raises_reaches_fit_with_its_traceback(run_config: RunConfig) -> None:
@@ -194,31 +140,36 @@ def test_a_tune_function_fits_two_trainers_at_once(cluster: str, tmp_path: Path)
         return horo.allreduce(np.full(3, float(config["value"])), op=horo.Sum).tolist()
 
     def trial(config: dict[str, Any]) -> None:
-        value = config["value"]
-        run_config = RunConfig(name=f"value{value}", storage_path=config["storage"])
-        result = fit(sum_up, 2, run_config, train_loop_config={"value": value})
-        tune.report({"sums": result.return_value})
+        def fit_one(value: int) -> list[float]:
+            run_config = RunConfig(name=f"value{value}", storage_path=config["storage"])
+            return fit(sum_up, 2, run_config, train_loop_config={"value": value}).return_value
 
-    space = {"value": tune.grid_search([1, 10]), "storage": str(tmp_path)}
-    run_config = tune.RunConfig(storage_path=str(tmp_path), verbose=0)
-    results = tune.Tuner(
-        tune.with_resources(trial, {"CPU": 0, "GPU": 0.1}), param_space=space, run_config=run_config
-    ).fit()
-    assert sorted(result.metrics["sums"] for result in results) == [[2.0] * 3, [20.0] * 3]
+        with ThreadPoolExecutor() as pool:
+            tune.report({"sums": list(pool.map(fit_one, config["values"]))})
+
+    def tuned(values: Any) -> list[list[float]]:
+        space = {"values": values, "storage": str(tmp_path)}
+        run_config = tune.RunConfig(storage_path=str(tmp_path), verbose=0)
+        light = tune.with_resources(trial, {"CPU": 0, "GPU": 0.1})
+        results = tune.Tuner(light, param_space=space, run_config=run_config).fit()
+        return sorted(sums for result in results for sums in result.metrics["sums"])
+
+    assert tuned([1, 10]) == [[2.0] * 3, [20.0] * 3]
+    if os.environ.get("LONG_TESTS"):
+        shutil.rmtree(meeting)
+        meeting.mkdir()
+        assert tuned(tune.grid_search([[2], [20]])) == [[4.0] * 3, [40.0] * 3], "two trials at once"
 
 
-def train_with_tensorflow() -> tuple[float, int]:
-    import horovod.tensorflow as hvd
-    import tensorflow as tf
-
-    hvd.init()
-    return float(hvd.allreduce(tf.fill([3], float(hvd.rank() + 1)), op=hvd.Sum)[0]), hvd.size()
+needs_tensorflow = pytest.mark.skipif(
+    find_spec("tensorflow") is None, reason="TensorFlow is not installed in this environment"
+)
 
 
-def test_a_train_function_of_tensorflow_reduces(run_config: RunConfig) -> None:
-    if find_spec("tensorflow") is None or find_spec("horo.tensorflow") is None:
-        pytest.skip("TensorFlow, or horo's front end for it, is not installed in this environment")
-    assert fit(train_with_tensorflow, 2, run_config).return_value == (3.0, 2)
+@needs_tensorflow
+def test_a_train_function_of_tensorflow_and_keras_learns(run_config: RunConfig) -> None:
+    total, equal, _ = fit(train_with_tensorflow, 2, run_config).return_value
+    assert (total, equal) == (3.0, True)
 
 
 @long
@@ -239,50 +190,38 @@ def test_shards_of_a_dataset_are_reduced_to_the_whole(run_config: RunConfig) -> 
     assert result.return_value == sum(range(100))
 
 
+@long
+@needs_tensorflow
+def test_an_executor_trains_with_tensorflow_and_keras(cluster: str) -> None:
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=LIMIT_SECONDS), num_workers=2)
+    executor.start()
+    try:
+        told = executor.run(train_with_tensorflow)
+    finally:
+        executor.shutdown()
+    assert told == [(3.0, True, told[0][2])] * 2, "averaged metrics are equal"
+
+
 # ---- Executors -------------------------------------------------------------------------------------------------------
 
 
-class Counter:
-    def __init__(self, start: int, step: int) -> None:
-        self.value = start
-        self.step = step
-
-    def count(self) -> int:
-        self.value += self.step
-        return self.value
-
-
-def reduce_value(value: float, *, times: float = 1) -> tuple[int, float]:
-    horo.init()
-    return horo.rank(), float(horo.allreduce(np.full(10, value * times), op=horo.Sum)[0])
-
-
-def fail_on_rank_0() -> None:
-    horo.init()
-    if horo.rank() == 0:
-        raise LookupError("nothing to be found")
-    horo.barrier()
-
-
-def die_on_rank_1() -> None:
-    horo.init()
-    if horo.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    horo.barrier()
-
-
 def test_an_executor_runs_functions_until_a_worker_dies(cluster: str) -> None:
-    executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
-    executor.start(Counter, [10], {"step": 5}, extra_env_vars={"SAID": "before"})
+    executor = RayExecutor(RayExecutor.create_settings(timeout_s=LIMIT_SECONDS), num_hosts=1, num_workers_per_host=2)
+    # Whoever waits for a rank that does not come waits longer than this test may take.
+    settings = {"SAID": "before", "HORO_TIMEOUT": str(4 * LIMIT_SECONDS)}
+    executor.start(Counter, [10], {"step": 5}, extra_env_vars=settings)
     try:
         assert executor.run(reduce_value, [2.0], {"times": 3}) == [(0, 12.0), (1, 12.0)]
         assert ray.get(executor.run_remote(reduce_value, [1.0])) == [(0, 2.0), (1, 2.0)]
         assert executor.execute(lambda counter: (counter.count(), os.environ["SAID"])) == [(15, "before")] * 2
         assert executor.execute_single(lambda counter: counter.count()) == 20
         assert executor.execute(lambda counter: counter.count()) == [25, 20]
-        with pytest.raises(LookupError, match="nothing to be found"):
-            executor.run(fail_on_rank_0)
-        assert executor.run(reduce_value, [4.0]) == [(0, 8.0), (1, 8.0)], "a new job after the failure"
+        start = time.monotonic()
+        for before_init in (False, True):
+            with pytest.raises(LookupError, match="nothing to be found"):
+                executor.run(fail_on_rank_0, [before_init])
+            assert executor.run(reduce_value, [4.0]) == [(0, 8.0), (1, 8.0)], "a new job after the failure"
+        assert time.monotonic() - start < LIMIT_SECONDS
         with pytest.raises(ray.exceptions.RayActorError):
             executor.run(die_on_rank_1)
         with pytest.raises(ray.exceptions.RayActorError):
@@ -295,49 +234,35 @@ def test_an_executor_runs_functions_until_a_worker_dies(cluster: str) -> None:
     executor.shutdown()
 
 
-def tell_devices(_: Any) -> tuple[int, int, str]:
-    horo.init()
-    return horo.local_rank(), horo.cross_rank(), os.environ["CUDA_VISIBLE_DEVICES"]
-
-
-def test_an_executor_spreads_over_hosts_and_shares_their_devices(cluster: str) -> None:
-    settings = RayExecutor.create_settings(timeout_s=60, placement_group_timeout_s=60)
-    executor = RayExecutor(settings, num_hosts=2, num_workers_per_host=2, use_gpu=True)
-    executor.start()
-    try:
-        told = executor.execute(tell_devices)
-    finally:
-        executor.shutdown()
-    assert [place[:2] for place in told] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert {"".join(sorted(place[2])) for place in told} == {",01"}
-
-
 def test_an_executor_without_room_says_what_there_is(cluster: str) -> None:
     settings = RayExecutor.create_settings(placement_group_timeout_s=0)
     with pytest.raises(TimeoutError, match=r"no place for .* on 3 different nodes.*CPU"):
         RayExecutor(settings, num_hosts=3).start()
 
 
-def test_an_executor_in_a_task_uses_its_placement_group(cluster: str) -> None:
+def test_an_executor_in_a_task_spreads_over_its_placement_group_and_shares_devices(cluster: str) -> None:
     from ray.util import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     @ray.remote(num_cpus=0)
-    def inside() -> list[tuple[int, float]]:
-        executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
+    def inside() -> list[tuple[int, int, str]]:
+        settings = RayExecutor.create_settings(timeout_s=LIMIT_SECONDS, placement_group_timeout_s=LIMIT_SECONDS)
+        executor = RayExecutor(settings, num_hosts=2, num_workers_per_host=2, use_gpu=True)
         executor.start()
         try:
-            return executor.run(reduce_value, [1.0])
+            return executor.execute(tell_devices)
         finally:
             executor.shutdown()
 
     # All that there is: another placement group would find no room.
-    group = placement_group([{"CPU": CPUS}] * 2, strategy="STRICT_SPREAD")
+    group = placement_group([{"CPU": CPUS, "GPU": CPUS}] * 2, strategy="STRICT_SPREAD")
     try:
         strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-        assert ray.get(inside.options(scheduling_strategy=strategy).remote()) == [(0, 2.0), (1, 2.0)]
+        told = ray.get(inside.options(scheduling_strategy=strategy).remote())
     finally:
         remove_placement_group(group)
+    assert [place[:2] for place in told] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert {"".join(sorted(place[2])) for place in told} == {",01"}
 
 
 # ---- Horovod's names, and examples -----------------------------------------------------------------------------------
@@ -351,12 +276,12 @@ from ray.train.horovod import HorovodTrainer
 
 def train():
     import os
-    import horovod.torch as hvd
-    import torch
-    hvd.init()
+    import numpy as np
+    import horo
+    horo.init()
     assert "HORO_KEY" not in os.environ
-    value = hvd.allreduce(torch.ones(3) * (hvd.rank() + 1), op=hvd.Sum)
-    ray.train.report({"value": value[0].item(), "size": hvd.size(), "local": hvd.local_size()})
+    value = horo.allreduce(np.ones(3) * (horo.rank() + 1), op=horo.Sum)
+    ray.train.report({"value": value[0].item(), "size": horo.size(), "local": horo.local_size()})
 
 ray.init(log_to_driver=False)
 trainer = HorovodTrainer(
@@ -370,7 +295,6 @@ print("sum", metrics["value"], "of", metrics["size"], "on", metrics["local"])
 
 
 def test_rays_own_trainer_of_ray_train_v1_finds_what_it_imports(cluster: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     if find_spec("ray.train.horovod") is None:
         pytest.skip(f"Ray {ray.__version__} has dropped its HorovodTrainer")
     script = tmp_path / "script.py"
@@ -380,11 +304,18 @@ def test_rays_own_trainer_of_ray_train_v1_finds_what_it_imports(cluster: str, tm
 
 
 @pytest.mark.parametrize("name", ["ray_train.py", "ray_executor.py"])
-def test_an_example_learns(name: str, cluster: str, tmp_path: Path) -> None:
+def test_an_example_learns(
+    name: str, cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed in this environment")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
-    words = ["--storage", str(tmp_path)] if name == "ray_train.py" else []
-    out = run_script(FOLDER / name, cluster, *words)
+    if name == "ray_train.py":
+        # Here, where Ray and PyTorch are.
+        monkeypatch.setattr(sys, "argv", [name, "--storage", str(tmp_path)])
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+        out = capsys.readouterr().out
+    else:
+        out = run_script(FOLDER / name, cluster)
     found = re.search(r"(\d) workers: loss ([0-9.]+) -> ([0-9.]+), all equal", out)
     assert found is not None, out
     assert int(found[1]) == 2

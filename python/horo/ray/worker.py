@@ -90,12 +90,13 @@ class BaseHorovodWorker:
             self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
 
     def execute(self, func: Callable[[Any], Any], ready: Any = None) -> Any:
-        """A function that fails leaves the job, so that the other ranks do not wait for it. `ready` is what has to be
-        there before."""
+        """A function that fails leaves the job, or does not join it, so that the other ranks do not wait for it.
+        `ready` is what has to be there before."""
         try:
             return func(self.executable)
         except BaseException:
             basics.shutdown()
+            world.decline()
             raise
 
     def leave(self) -> None:

@@ -25,6 +25,8 @@ def run_rank(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     with _environment(variables), _joined(BarrierTaskContext.get(), interfaces) as rank:
         outcome = _outcome_of(*call)
+    if "value" in outcome:
+        _served.close()
     yield rank, outcome
 
 
@@ -33,10 +35,36 @@ def _outcome_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     try:
         return outcome_of_value(func(*args, **kwargs))
     except SystemExit as left:
-        return outcome_of_exit(left)
+        outcome = outcome_of_exit(left)
     except BaseException as error:
         traceback.print_exc()
-        return outcome_of_error(error)
+        outcome = outcome_of_error(error)
+    # A rank that has failed must not keep the others waiting, be they in the job or on their way.
+    basics.shutdown()
+    world.decline()
+    return outcome
+
+
+class _Served:
+    """The meeting that this process has opened. Where it has failed, it lasts until the next, or until Spark ends the
+    process: ranks that come later have to hear of it."""
+
+    def __init__(self) -> None:
+        self._meeting: Meeting | None = None
+
+    def open(self, arrivals: Sequence[Arrival]) -> str:
+        """What the others need to know."""
+        self.close()
+        self._meeting = Meeting(arrivals)
+        return self._meeting.terms.written()
+
+    def close(self) -> None:
+        meeting, self._meeting = self._meeting, None
+        if meeting is not None:
+            meeting.close()
+
+
+_served = _Served()
 
 
 @contextmanager
@@ -44,26 +72,34 @@ def _joined(context: BarrierTaskContext, interfaces: Sequence[str]) -> Iterator[
     """The next init() in this process joins the job of this stage's tasks."""
     if interfaces and not os.environ.get("HORO_INTERFACE"):
         os.environ["HORO_INTERFACE"] = first_interface(interfaces)
-    here, task = arrival(), context.partitionId()
-    arrivals = [Arrival(*json.loads(one)) for one in context.allGather(json.dumps(here))]
-    # Ranks of a host follow each other.
-    hosts = list(dict.fromkeys(one.host for one in arrivals))
-    order = sorted(range(len(arrivals)), key=lambda other: (hosts.index(arrivals[other].host), other))
-    rank = order.index(task)
-    meeting = Meeting([arrivals[other] for other in order]) if rank == 0 else None
+    here = arrival()
     try:
-        said = context.allGather(meeting.terms.written() if meeting else "")
-        terms = Terms.read(next(words for words in said if words))
+        rank, terms = _meet(context, here)
         os.environ.update(terms.variables(rank, socket.gethostname()))
         basics.shutdown()
         world.stand_at(terms.place(rank, here))
         yield rank
     finally:
-        # The process may be used for other tasks. A rank that has failed must not keep the others waiting.
+        # The process may be used for other tasks.
         basics.shutdown()
         world.stand_at(None)
-        if meeting:
-            meeting.close()
+
+
+def _meet(context: BarrierTaskContext, here: Arrival) -> tuple[int, Terms]:
+    """This task's rank, and the terms of the job."""
+    task, addresses = context.partitionId(), [info.address.rpartition(":")[0] for info in context.getTaskInfos()]
+    # Where all seem to be on one host the first task opens the meeting at once: allGather() takes a second each time.
+    offer = _served.open([here] * len(addresses)) if task == 0 and len(set(addresses)) == 1 else ""
+    said = [json.loads(one) for one in context.allGather(json.dumps([here, offer]))]
+    arrivals, offer = [Arrival(*one) for one, _ in said], said[0][1]
+    # Ranks of a host follow each other.
+    hosts = list(dict.fromkeys(one.host for one in arrivals))
+    order = sorted(range(len(arrivals)), key=lambda other: (hosts.index(arrivals[other].host), other))
+    rank = order.index(task)
+    if not offer or len({(one.machine, one.host) for one in arrivals}) > 1:
+        offers = context.allGather(_served.open([arrivals[other] for other in order]) if rank == 0 else "")
+        offer = next(words for words in offers if words)
+    return rank, Terms.read(offer)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Starting jobs."""
 
 from horo.launch import run
+from horo.legacy.runner import HorovodArgs as _HorovodArgs
 
-__all__ = ["run"]
+__all__ = ["_HorovodArgs", "run"]

@@ -1,0 +1,1 @@
+"""What launchers of other libraries use."""
