@@ -22,9 +22,15 @@ std::string Signature::to_string() const {
     out += text(", ", horo::name(op));
   }
   if (kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter || kind == Kind::kBroadcast) {
-    out += text(", root ", root);
+    out += text(", root ", root & 0xFFFF);  // What is above tells apart the rest.
   }
   return out;
+}
+
+std::string Signature::beside(const Signature& other) const {
+  if (((table ^ other.table) & kOnDevice) == 0) return to_string();
+  if ((table & kOnDevice) == 0) return to_string() + ", in host memory";
+  return text("an operation in device memory (which begins with ", to_string(), ")");
 }
 
 }  // namespace horo::transport
