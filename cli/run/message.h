@@ -64,6 +64,8 @@ struct StartOrder {
   std::vector<std::string> interfaces;  ///< Names or addresses; the first that exists is used. Empty: by routing.
   std::vector<std::string> peers;       ///< Addresses of other hosts, for routing. Empty: all ranks are on this host.
   bool wants_results = false;           ///< Ranks get a descriptor to hand something back on.
+  int gpus_per_rank = 0;                ///< 0: all ranks see what there is.
+  bool share_gpus = false;              ///< Ranks may get one that another has.
 };
 
 struct Output {

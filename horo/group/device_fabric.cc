@@ -302,7 +302,10 @@ Status DeviceOperations::fabric_failed(Call& call, const Status& why) {
   }
   if (size() > 1 && why.code() != Code::kTimeout) {
     if (!host_.is_over()) host_.wait_over(kReasonLimit);
-    if (host_.is_over()) return call.barrier();
+    if (host_.is_over()) {
+      Status said = call.barrier();
+      return said.ok() ? why : said;
+    }
   }
   return why;
 }

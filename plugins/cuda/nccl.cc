@@ -1,5 +1,7 @@
 #include "plugins/cuda/nccl.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -271,7 +273,10 @@ void Communicator::end(std::unique_ptr<Communicator> communicator, bool abort) {
   if (communicator->communicator_ == nullptr) return;
   auto done = std::make_shared<std::promise<void>>();
   std::future<void> ended = done->get_future();
-  std::thread([done, abort, own = std::shared_ptr<Communicator>(std::move(communicator))] {
+  sigset_t all, before;  // Signals are the application's.
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread ending([done, abort, own = std::shared_ptr<Communicator>(std::move(communicator))] {
     const Context::Use use(own->context_);
     if (abort) {
       own->nccl_.ncclCommAbort(own->communicator_);
@@ -279,7 +284,9 @@ void Communicator::end(std::unique_ptr<Communicator> communicator, bool abort) {
       own->end_in_order();
     }
     done->set_value();
-  }).detach();
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ending.detach();
   ended.wait_for(2 * kEndLimit);
 }
 
