@@ -1,9 +1,7 @@
 // The kill storm: one of four ranks is killed from outside at a random instant of random collectives, again and again.
 // Whoever survives must agree on what succeeded, hold exact results or untouched inputs, and go on without the victim.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include <sstream>
 
 #include "tests/job.h"
+#include "tests/lanes.h"
 #include "tests/workload.h"
 
 #include "horo/base/text.h"
@@ -182,22 +181,6 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
   return "";
 }
 
-/// Everything that a rank left behind has been adopted by this process, which is a subreaper.
-std::string reap_orphans() {
-  const Deadline limit = Deadline::after(kHangLimit);
-  while (true) {
-    const pid_t pid = waitpid(-1, nullptr, WNOHANG);
-    if (pid < 0) return "";
-    if (pid > 0) continue;
-    if (limit.expired()) return "workers are left over";
-    const timespec slice{0, 1'000'000};
-    sigset_t child;
-    sigemptyset(&child);
-    sigaddset(&child, SIGCHLD);
-    sigtimedwait(&child, nullptr, &slice);
-  }
-}
-
 /// Empty when everything is as it should be.
 std::string kill_one(const Kill& kill, Times& times) {
   JobOptions options{.ranks = kRanks, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
@@ -234,20 +217,12 @@ std::string kill_one(const Kill& kill, Times& times) {
   return wrong;
 }
 
-/// One of several processes that kill side by side: a rank is forked from a process without threads.
-[[noreturn]] void run_lane(const std::vector<uint64_t>& seeds, int report) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-  for (uint64_t seed : seeds) {
-    const Kill kill(seed);
-    Times times;
-    const std::string wrong = kill_one(kill, times);
-    const std::string line = wrong.empty()
-                                 ? text("ok ", name(kill.transport), " ", times.error_ms, " ", times.go_on_ms, "\n")
-                                 : text("wrong ", kill.to_string(), ": ", wrong, "\n");
-    if (write(report, line.data(), line.size()) < 0) _exit(1);
-  }
-  _exit(0);
+std::string verdict_of(uint64_t seed) {
+  const Kill kill(seed);
+  Times times;
+  const std::string wrong = kill_one(kill, times);
+  return wrong.empty() ? text("ok ", name(kill.transport), " ", times.error_ms, " ", times.go_on_ms)
+                       : text("wrong ", kill.to_string(), ": ", wrong);
 }
 
 /// `aim` is what docs/failure.md aims at on a machine with nothing else to do; printed, not asserted.
@@ -259,22 +234,9 @@ TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
   const uint64_t seed = test_seed("KillStorm");
   const uint64_t kills = test_count("TEST_KILLS", 500, 5000);
   const size_t lanes = static_cast<size_t>(std::min<uint64_t>(kills, 2));
-  int reports[2];
-  ASSERT_EQ(pipe2(reports, O_CLOEXEC), 0);
-  std::vector<pid_t> pids;
-  for (size_t lane = 0; lane < lanes; ++lane) {
-    std::vector<uint64_t> seeds;
-    for (uint64_t i = lane; i < kills; i += lanes) seeds.push_back(seed + i);
-    pids.push_back(fork());
-    ASSERT_GE(pids.back(), 0);
-    if (pids.back() == 0) run_lane(seeds, reports[1]);
-  }
-  close(reports[1]);
   std::map<std::string, std::vector<double>> errors, go_ons;
   uint64_t held = 0;
-  FILE* lines = fdopen(reports[0], "r");
-  char line[8192];
-  while (std::fgets(line, sizeof line, lines) != nullptr) {
+  for (const std::string& line : run_lanes(lanes, seed, kills, verdict_of)) {
     std::istringstream words(line);
     std::string verdict, transport;
     double error = 0, go_on = 0;
@@ -285,12 +247,6 @@ TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
     } else {
       ADD_FAILURE() << line;
     }
-  }
-  std::fclose(lines);
-  for (pid_t pid : pids) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    EXPECT_EQ(status, 0) << "a lane of the storm broke";
   }
   for (const auto& [transport, values] : errors)
     print_percentiles(transport + ", kill to last error", values, " (aim: p50 10, p99 50, max 250)");

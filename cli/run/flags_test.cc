@@ -347,6 +347,8 @@ const std::vector<Setting>& settings() {
       {{"--fusion-threshold-mb=0"}, "FUSION_THRESHOLD", "0"},
       {{"--cycle-time-ms", "2.5"}, "CYCLE_TIME", "2.5", "GATHER_WINDOW", "2.5ms"},
       {{"--cache-capacity", "0"}, "CACHE_CAPACITY", "0"},
+      {{"--elastic-timeout", "30"}, "ELASTIC_TIMEOUT", "30"},
+      {{"--reset-limit", "5"}, "RESET_LIMIT", "5"},
       {{"--hierarchical-allreduce"}, "HIERARCHICAL_ALLREDUCE", "1"},
       {{"--no-hierarchical-allreduce"}, "HIERARCHICAL_ALLREDUCE", "0"},
       {{"--hierarchical-allgather"}, "HIERARCHICAL_ALLGATHER", "1"},
@@ -361,6 +363,7 @@ const std::vector<Setting>& settings() {
       {{"--timeline-filename", "t.json"}, "TIMELINE", "t.json"},
       {{"--timeline-mark-cycles"}, "TIMELINE_MARK_CYCLES", "1"},
       {{"--metrics-port", "9400"}, "METRICS_PORT", "9400"},
+      {{"--encrypt"}, "ENCRYPT", "1"},
       {{"--no-stall-check"}, "STALL_CHECK_DISABLE", "1"},
       {{"--stall-check"}, "STALL_CHECK_DISABLE", "0"},
       {{"--stall-check-warning-time-seconds", "30"}, "STALL_CHECK_TIME_SECONDS", "30", "STALL_WARNING"},
@@ -412,6 +415,27 @@ TEST_F(RunFlags, SetTheirVariables) {
   EXPECT_TRUE(variables_of(*parse_flags({"-np", "1", "x"}), "").empty());
   const Ran ran = horo("-np 1 --log-level DEBUG sh -c 'echo $HORO_LOG_LEVEL'");
   EXPECT_EQ(ran.out, "[0]<stdout>:debug\n") << ran.err;
+}
+
+TEST_F(RunFlags, AnElasticJobSaysHowFewRanksWillDo) {
+  const auto least_of = [](std::vector<std::string> words) {
+    words.emplace_back("x");
+    const auto options = options_of(words);
+    return options.ok() ? options->least_ranks : -1;
+  };
+  EXPECT_EQ(least_of({"-np", "3"}), 0);
+  EXPECT_EQ(least_of({"-np", "3", "--min-np", "2"}), 2);
+  EXPECT_EQ(least_of({"-np", "3", "--max-np", "4"}), 1);
+  EXPECT_TRUE(contains(error_of({"-np", "3", "--min-np", "4", "x"}), "--min-np 4 with 3 ranks"));
+  EXPECT_TRUE(contains(error_of({"-np", "3", "--max-np", "2", "x"}), "--max-np 2 with 3 ranks"));
+  // The others go on, and what they end with counts.
+  const std::string command = "sh -c 'test $HORO_RANK = 1 && exit 3; echo $HORO_ELASTIC_MIN_RANKS'";
+  const Ran ran = horo("-np 2 --min-np 1 " + command);
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_EQ(ran.out, "[0]<stdout>:1\n");
+  const Ran ended = horo("-np 2 --min-np 2 sh -c 'test $HORO_RANK = 1 && exit 3; exec tail -f /dev/null'");
+  EXPECT_EQ(ended.code, 3) << ended.err;
+  EXPECT_TRUE(contains(ended.err, "1 rank is left, fewer than --min-np 2")) << ended.err;
 }
 
 TEST_F(RunFlags, WithoutMeaningHereAreExplained) {

@@ -77,6 +77,7 @@ LifeOptions life_options(const RunOptions& options) {
     life.ranks_per_host.push_back(host.slots);
   }
   life.start_timeout = options.start_timeout;
+  life.least_ranks = options.least_ranks;
   life.grace = options.grace;
   return life;
 }

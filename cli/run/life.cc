@@ -43,10 +43,51 @@ void JobLife::host_ready(size_t host, Time) {
 void JobLife::host_lost(size_t host, const std::string& why, Time now) {
   if (hosts_[host] == HostState::kEnded || hosts_[host] == HostState::kLost) return;
   hosts_[host] = HostState::kLost;
-  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) {
-    begin_failure({Failure::Kind::kHost, {}, 0, text("host ", options_.hosts[host], ": ", why), now}, now);
+  const Failure lost{Failure::Kind::kHost, {}, 0, text("host ", options_.hosts[host], ": ", why), now};
+  if (phase_ == Phase::kRunning && is_elastic()) {
+    actions_.push_back({Kind::kSay, 0, text(lost.words, "; its ranks count as lost")});
+    if (!first_lost_) first_lost_ = lost;
+    int first = 0;
+    for (size_t before = 0; before < host; ++before) first += options_.ranks_per_host[before];
+    for (int rank = first; rank < first + options_.ranks_per_host[host]; ++rank) {
+      if (phase_ == Phase::kRunning && ended_.insert(rank).second) lose_rank({rank, kFailed, 0, false, why}, now);
+    }
+  } else if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) {
+    begin_failure(lost, now);
   }
   finish_if_all_ended();
+}
+
+// One dead rank costs one slot.
+void JobLife::lose_rank(const RankEnd& end, Time now) {
+  --ranks_left_;
+  if (!first_lost_) first_lost_ = Failure{Failure::Kind::kRank, end, 0, {}, now};
+  // Its peers notice the death of a rank sooner than the kernel has torn it down.
+  const bool explains = end.signal != 0 && first_lost_->kind == Failure::Kind::kRank && first_lost_->rank.signal == 0 &&
+                        now - first_lost_->at <= kCauseWindow;
+  if (explains) first_lost_->rank = end;
+  if (ranks_left_ >= options_.least_ranks || (ranks_left_ == 0 && somebody_ended_well_)) {
+    if (ranks_left_ == 0) return begin_ending(now, false);
+    actions_.push_back({Kind::kSay, 0,
+                        text("rank ", end.rank, " on ", options_.hosts[host_of(end.rank)], " is lost (",
+                             end.signal != 0 ? "signal " : "exit code ", end.signal != 0 ? end.signal : end.code,
+                             "); the job goes on with ", ranks_left_, ranks_left_ == 1 ? " rank" : " ranks")});
+    return;
+  }
+  if (somebody_ended_well_) return;  // They come to their end one after the other; what is left decides.
+  actions_.push_back({Kind::kSay, 0,
+                      text(ranks_left_, ranks_left_ == 1 ? " rank is" : " ranks are", " left, fewer than --min-np ",
+                           options_.least_ranks)});
+  begin_failure(*first_lost_, now);
+}
+
+size_t JobLife::host_of(int rank) const {
+  size_t host = 0;
+  for (int first = 0; host + 1 < options_.ranks_per_host.size(); ++host) {
+    first += options_.ranks_per_host[host];
+    if (rank < first) break;
+  }
+  return host;
 }
 
 void JobLife::host_ended(size_t host, Time now) {
@@ -61,7 +102,9 @@ void JobLife::host_ended(size_t host, Time now) {
 
 void JobLife::rank_ended(const RankEnd& end, Time now) {
   if (!ended_.insert(end.rank).second) return;
+  if (is_elastic() && phase_ == Phase::kRunning && end.failed() && end.error.empty()) return lose_rank(end, now);
   --ranks_left_;
+  somebody_ended_well_ |= !end.failed();
   const bool by_itself = end.failed() && !end.asked;
   if (phase_ == Phase::kRunning || phase_ == Phase::kStarting) {
     if (end.failed()) {

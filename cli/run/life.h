@@ -5,6 +5,9 @@
 //       |                              |                                 ^
 //       +---- host lost, too slow, signal, rank failed, ... -------------+
 //
+// An elastic job (least_ranks) goes on without ranks and hosts that fail, as long as enough are left, and ends well if
+// those end well that are left then.
+//
 // Whatever ends a job early, the first reason stays: it decides the exit code and is what the summary tells.
 #pragma once
 
@@ -38,6 +41,8 @@ struct LifeOptions {
   Duration start_timeout = std::chrono::seconds(30);
   /// Between asking ranks to end (SIGTERM) and ending them (SIGKILL).
   Duration grace = std::chrono::seconds(5);
+  /// A rank that fails costs its slot alone as long as so many others are left; 0: it ends the job.
+  int least_ranks = 0;
 };
 
 class JobLife {
@@ -100,6 +105,9 @@ class JobLife {
   enum class HostState : uint8_t { kAwaited, kReady, kEnded, kLost };
 
   void begin_failure(Failure failure, Time now);
+  bool is_elastic() const { return options_.least_ranks > 0; }
+  void lose_rank(const RankEnd& end, Time now);
+  size_t host_of(int rank) const;
   void begin_ending(Time now, bool at_once);
   void finish_if_all_ended();
   std::string names_of(HostState state) const;
@@ -110,6 +118,8 @@ class JobLife {
   std::vector<HostState> hosts_;
   int ranks_left_ = 0;
   std::set<int> ended_;
+  bool somebody_ended_well_ = false;
+  std::optional<Failure> first_lost_;  ///< Of an elastic job, which may go on without it.
   std::optional<Failure> failure_;
   std::vector<RankEnd> also_failed_;
   std::vector<Action> actions_;

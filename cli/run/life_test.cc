@@ -39,6 +39,72 @@ void end_hosts(JobLife& life) {
   life.host_ended(1, kBegin);
 }
 
+/// The same, where two ranks are enough.
+JobLife elastic() {
+  LifeOptions options = two_hosts();
+  options.least_ranks = 2;
+  JobLife life(options, kBegin);
+  life.host_ready(0, kBegin);
+  life.host_ready(1, kBegin);
+  life.take_actions();
+  return life;
+}
+
+TEST(JobLife, AnElasticJobGoesOnWithoutALostRankAndEndsWellWithTheOthers) {
+  for (const RankEnd& lost : {RankEnd{.rank = 2, .signal = SIGKILL}, RankEnd{.rank = 2, .code = 3}}) {
+    JobLife life = elastic();
+    life.rank_ended(lost, kBegin);
+    life.host_ended(1, kBegin);
+    const auto said = life.take_actions();
+    ASSERT_EQ(said.size(), 1u);
+    EXPECT_NE(said[0].words.find("rank 2 on b is lost"), std::string::npos) << said[0].words;
+    EXPECT_NE(said[0].words.find("goes on with 2 ranks"), std::string::npos) << said[0].words;
+    EXPECT_EQ(life.phase(), Phase::kRunning);
+    life.rank_ended({0}, kBegin);
+    life.rank_ended({1}, kBegin);
+    EXPECT_EQ(life.phase(), Phase::kEnding);
+    life.host_ended(0, kBegin);
+    EXPECT_EQ(life.phase(), Phase::kDone);
+    EXPECT_EQ(life.exit_code(), 0);
+  }
+}
+
+TEST(JobLife, AnElasticJobEndsWithTheFirstLostRanksCodeWhenTooFewAreLeft) {
+  JobLife life = elastic();
+  life.rank_ended({.rank = 1, .signal = SIGSEGV}, kBegin);
+  EXPECT_EQ(life.phase(), Phase::kRunning);
+  life.take_actions();
+  life.rank_ended({.rank = 0, .code = 7}, kBegin + seconds(60));
+  EXPECT_EQ(life.phase(), Phase::kEnding);
+  const auto actions = life.take_actions();
+  EXPECT_NE(actions[0].words.find("1 rank is left, fewer than --min-np 2"), std::string::npos) << actions[0].words;
+  end_hosts(life);
+  EXPECT_EQ(life.exit_code(), 128 + SIGSEGV);
+}
+
+TEST(JobLife, AnElasticJobLosesTheRanksOfAHostThatIsLost) {
+  JobLife life = elastic();
+  life.host_lost(1, "cut off", kBegin);
+  EXPECT_EQ(life.phase(), Phase::kRunning);
+  life.rank_ended({0}, kBegin);
+  life.rank_ended({1}, kBegin);
+  life.host_ended(0, kBegin);
+  EXPECT_EQ(life.exit_code(), 0);
+  JobLife worse = elastic();
+  worse.host_lost(0, "cut off", kBegin);
+  EXPECT_EQ(worse.phase(), Phase::kEnding);
+  worse.host_ended(1, kBegin);
+  EXPECT_EQ(worse.phase(), Phase::kDone);
+  EXPECT_EQ(worse.exit_code(), 1);
+  EXPECT_NE(worse.failure()->words.find("host a: cut off"), std::string::npos);
+}
+
+TEST(JobLife, ACommandThatCannotBeRunEndsAnElasticJobToo) {
+  JobLife life = elastic();
+  life.rank_ended({.rank = 0, .code = 127, .error = "no such file"}, kBegin);
+  EXPECT_EQ(life.phase(), Phase::kEnding);
+}
+
 TEST(JobLife, StartsRanksOnceAllHostsAreReady) {
   JobLife life(two_hosts(), kBegin);
   life.host_ready(1, kBegin);

@@ -22,7 +22,7 @@
 namespace horo::cli::launch {
 
 /// Of the messages below. Both sides must have the same.
-inline constexpr uint32_t kLaunchProtocol = 2;
+inline constexpr uint32_t kLaunchProtocol = 3;
 inline constexpr std::string_view kGreeting("\0horo agent\n\0", 13);
 inline constexpr size_t kMostMessage = 8 << 20;
 inline constexpr size_t kMostOutput = 64 << 10;

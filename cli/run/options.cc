@@ -99,6 +99,20 @@ Result<SshOptions> ssh_of(const FlagValues& flags, Duration start_timeout) {
   return ssh;
 }
 
+/// --min-np and --max-np are about the ranks that the job begins with: nobody enters later.
+Status make_elastic(const FlagValues& flags, RunOptions& options) {
+  if (!flags.has("--min-num-proc") && !flags.has("--max-num-proc")) return {};
+  const auto size = static_cast<int>(options.placement.ranks.size());
+  const auto least = static_cast<int>(number_of(flags, "--min-num-proc", 1));
+  const auto most = static_cast<int>(number_of(flags, "--max-num-proc", size));
+  if (least > size) return invalid(text("--min-np ", least, " with ", size, " ranks; give -np ", least, " or more"));
+  if (most < size) return invalid(text("--max-np ", most, " with ", size, " ranks; give -np ", most, " or fewer"));
+  options.least_ranks = least;
+  options.variables["HORO_ELASTIC_MIN_RANKS"] = std::to_string(least);
+  options.variables["HOROVOD_ELASTIC"] = "1";
+  return {};
+}
+
 Result<Duration> start_timeout_of(const FlagValues& flags, const Environment& environment) {
   if (flags.has("--start-timeout")) return seconds_of(number_of(flags, "--start-timeout", 0));
   const Knob* only[] = {&rendezvous::kStartTimeout};
@@ -154,6 +168,7 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
     return invalid(
         "--gpus-per-rank with --mpi: mpirun starts the ranks; they take torch.cuda.set_device(hvd.local_rank())");
   }
+  HORO_TRY(make_elastic(flags, options));
   return options;
 }
 

@@ -37,6 +37,7 @@ struct RunOptions {
   Duration grace = std::chrono::seconds(5);
   uint16_t store_port = 0;
   MpiOptions mpi;
+  int least_ranks = 0;             ///< With fewer the job ends; 0: with any rank that is lost.
   std::vector<std::string> notes;  ///< Lines for the user.
 };
 

@@ -327,6 +327,18 @@ int horo_runtime_cross_size(const horo_runtime* runtime);
 /* 1 when all hosts have equally many ranks. */
 int horo_runtime_is_homogeneous(const horo_runtime* runtime);
 
+/* Counts up with every rank that is lost. */
+uint64_t horo_runtime_epoch(const horo_runtime* runtime);
+/* Goes on without the ranks that are lost, in place: no process restarts, nothing connects again (docs/elastic.md).
+ * Called by all survivors, when their operations have failed with HORO_PEER_LOST; waits up to `timeout` seconds
+ * (negative: for ever) for all of them. They are numbered anew, in the order of their ranks: rank, size and the places
+ * on hosts change. Set 0 has all that are left; other process sets go on under their numbers if all their members are
+ * left, and are over otherwise. Whoever is lost meanwhile is left out too. Without a loss the same ranks begin anew.
+ *
+ * HORO_TIMEOUT: a rank that is alive did not come. HORO_EVICTED: the others went on without this rank.
+ * HORO_UNAVAILABLE: too many ranks are silent without being known to be dead, so that they may go on elsewhere. */
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout);
+
 /* Where a result of unknown size goes: called on a thread of the library with the shape; NULL: no memory. */
 typedef void* (*horo_allocate)(void* context, const int64_t* shape, size_t dimensions);
 

@@ -263,6 +263,9 @@ class Runtime {
   int cross_rank() const { return horo_runtime_cross_rank(get()); }
   int cross_size() const { return horo_runtime_cross_size(get()); }
   bool is_homogeneous() const { return horo_runtime_is_homogeneous(get()) == 1; }
+  uint64_t epoch() const { return horo_runtime_epoch(get()); }
+  /// After a loss, by all survivors: goes on without the ranks that are gone. A negative timeout waits for ever.
+  void reform(double timeout_seconds = 30) { check(horo_runtime_reform(get(), timeout_seconds)); }
 
   /// Several tensors are a group.
   Handle submit(const std::vector<horo_tensor>& tensors, int set = 0) {

@@ -131,6 +131,8 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_stop_timeline", [] { return words_of(horo_runtime_stop_timeline(nullptr)); }},
       {"horo_runtime_submit",
        [] { return words_of(horo_runtime_submit(nullptr, 0, &tensor, 1, nullptr, nullptr, &handle)); }},
+      {"horo_runtime_epoch", [] { return unless(uint64_t{0}, horo_runtime_epoch(nullptr)); }},
+      {"horo_runtime_reform", [] { return words_of(horo_runtime_reform(nullptr, 0)); }},
       {"horo_runtime_publish", [] { return silent([] { horo_runtime_publish(nullptr); }); }, false},
       {"horo_runtime_acquire", [] { return horo_runtime_acquire() == nullptr ? "" : "one"; }, false},
       {"horo_runtime_release", [] { return silent([] { horo_runtime_release(nullptr); }); }, false},

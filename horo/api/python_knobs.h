@@ -31,6 +31,29 @@ inline constexpr BoolKnob kTrustSpark{
      .help = "Whether horo.spark.run() hands code and the job's key to a Spark that does not authenticate connections.",
      .test = "test_spark::test_a_cluster_that_authenticates_nobody_is_refused_unless_it_is_trusted"}};
 
-inline constexpr const Knob* kPythonKnobs[] = {&kShadowHorovod, &kWaitInBackward, &kHandedKey, &kTrustSpark};
+inline constexpr IntegerKnob kElasticTimeout{
+    {.name = "HORO_ELASTIC_TIMEOUT",
+     .legacy = "HOROVOD_ELASTIC_TIMEOUT",
+     .fallback = "600",
+     .help = "Seconds within which all ranks that are left must come to go on after a loss (elastic.run).",
+     .minimum = 1,
+     .test = "test_elastic_job::test_a_rank_that_does_not_come_is_waited_for_as_long_as_told"}};
+
+inline constexpr IntegerKnob kElasticMinRanks{{.name = "HORO_ELASTIC_MIN_RANKS",
+                                               .fallback = "1",
+                                               .help = "With fewer ranks left than this an elastic job ends.",
+                                               .minimum = 1,
+                                               .test = "test_elastic_job::test_the_job_ends_when_too_few_are_left"}};
+
+inline constexpr IntegerKnob kResetLimit{
+    {.name = "HORO_RESET_LIMIT",
+     .legacy = "HOROVOD_RESET_LIMIT",
+     .fallback = "0",
+     .help = "How often training may begin anew from its last commit (elastic.run); 0: without limit.",
+     .minimum = 0,
+     .test = "test_elastic::test_the_number_of_resets_can_be_limited"}};
+
+inline constexpr const Knob* kPythonKnobs[] = {&kShadowHorovod,  &kWaitInBackward,  &kHandedKey, &kTrustSpark,
+                                               &kElasticTimeout, &kElasticMinRanks, &kResetLimit};
 
 }  // namespace horo::api

@@ -150,6 +150,17 @@ int horo_runtime_is_homogeneous(const horo_runtime* runtime) {
   return number(runtime, "horo_runtime_is_homogeneous", [](auto& of) { return of.position().homogeneous; });
 }
 
+uint64_t horo_runtime_epoch(const horo_runtime* runtime) {
+  return is_absent(runtime, "horo_runtime_epoch", "runtime") ? 0 : runtime->runtime->epoch();
+}
+
+horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check(runtime, "horo_runtime_reform"));
+    return runtime->runtime->reform(timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout));
+  });
+}
+
 horo_status* horo_runtime_join(horo_runtime* runtime, int set, horo_handle** handle) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(runtime, "horo_runtime_join"));
@@ -272,7 +283,7 @@ horo_status* horo_runtime_group(horo_runtime* runtime, const int* ranks, size_t 
       return {Code::kInvalidArgument, "horo_runtime_group: the ranks or the place for the group are null"};
     }
     horo::group::Engine& engine = runtime->runtime->engine();
-    HORO_ASSIGN(auto made, engine.create_group(std::vector<int>(ranks, ranks + count)));
+    HORO_ASSIGN(auto made, runtime->runtime->create_group(std::vector<int>(ranks, ranks + count)));
     *group = new horo_group{&engine, std::move(made), runtime->runtime};
     return {};
   });

@@ -38,7 +38,7 @@ struct CoordinatorOptions {
   FusionRules fusion;
   Duration window = std::chrono::milliseconds(1);
   size_t cache_capacity = 1024;
-  std::vector<int> ranks;  ///< In the job, of the members: for messages.
+  std::vector<int> ranks;  ///< What the members are called in messages.
 };
 
 /// Pure.
@@ -51,6 +51,7 @@ class Coordinator {
   Down close(bool somebody_waits, const Merge& merge, Time now);
   /// When the window closes by itself.
   Deadline next() const;
+  void call_members(std::vector<int> ranks) { options_.ranks = std::move(ranks); }
   void set_threshold(uint64_t bytes) { options_.fusion.threshold = bytes; }
   void set_window(Duration longest) { window_ = Window(longest); }
 

@@ -64,6 +64,7 @@ bool Executor::run_here(Work& work, bool may_spin) {
   std::lock_guard lock(mutex_);
   busy_ = false;
   changed_.notify_one();
+  idle_.notify_all();
   return true;
 }
 
@@ -87,6 +88,9 @@ void Executor::run(Work& work) {
   }
   observation_.begun(work);
   if (is_special(work.units.front()->kind())) {
+    // When a member is lost, some may have heard of this batch and others not. Who makes a process set waits for the
+    // others: so they meet first, which all of them do or none.
+    if (const Status met = runner_.meet(); !met.ok()) return end(work, met);
     observation_.done(work, {});
     for (size_t i = 0; i < work.units.size(); ++i) special_(*work.units[i], work.submissions[i]);
     return;
@@ -117,7 +121,16 @@ void Executor::work(const std::stop_token& stop) {
     engine_.bell().ring();  // A thread that waits for one of these may drive the loop, and sleeps there.
     lock.lock();
     busy_ = false;
+    idle_.notify_all();
   }
+}
+
+bool Executor::wait_idle(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto idle = [this] { return !busy_; };
+  if (!deadline.is_never()) return idle_.wait_until(lock, deadline.at(), idle);
+  idle_.wait(lock, idle);
+  return true;
 }
 
 void Executor::stop(const Status& why) {

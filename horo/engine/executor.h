@@ -59,6 +59,8 @@ class Executor {
   bool run_here(Work& work, bool may_spin);
   /// Everything that has not begun ends with `why`. What is under way must have been ended by the group.
   void stop(const Status& why);
+  /// After stop(): until what is under way has ended. False at the deadline.
+  bool wait_idle(Deadline deadline);
 
  private:
   void work(const std::stop_token& stop);
@@ -75,6 +77,7 @@ class Executor {
   const Ended ended_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable idle_;
   std::deque<Work> waiting_;
   bool busy_ = false;
   std::optional<Status> over_;

@@ -33,6 +33,11 @@ void Negotiation::announce_in_full(const Unit& unit, Time now) {
   merge_.add(merge_.self(), {{{unit, {}}}, false}, now);
 }
 
+void Negotiation::call_members(const std::vector<int>& ranks) {
+  options_.coordinator.ranks = ranks;
+  coordinator_.call_members(ranks);
+}
+
 void Negotiation::join() { joining_.push_back(tree_.self); }
 
 // What a member handed in before it joined counts, also when it must say it again: a join waits for that.

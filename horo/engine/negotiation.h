@@ -86,6 +86,8 @@ class Negotiation {
   void announce(const UnitPtr& unit, Time now);
   /// This rank has no more; until everybody has joined it takes part with nothing.
   void join();
+  /// What the members are called in messages from now on.
+  void call_members(const std::vector<int>& ranks);
   /// Whether a thread of this rank sleeps until something is done.
   void set_waiting(bool waiting) { waiting_ = waiting; }
   /// kCorrupt for a message that cannot be.
@@ -140,7 +142,7 @@ class Negotiation {
   void tune(Down& down, Time now);
 
   const Tree tree_;
-  const NegotiationOptions options_;
+  NegotiationOptions options_;  ///< Only the names of the members change.
   Cache cache_;
   Merge merge_;
   Coordinator coordinator_;

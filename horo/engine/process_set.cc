@@ -29,12 +29,12 @@ ProcessSet::ProcessSet(group::Engine& engine, BufferPool& pool, std::shared_ptr<
 Result<std::shared_ptr<ProcessSet>> ProcessSet::open(group::Engine& engine, BufferPool& pool,
                                                      std::shared_ptr<group::Group> group,
                                                      const NegotiationOptions& options, Executor::Special special,
-                                                     const Observation& observation) {
+                                                     const Observation& observation, Deadline deadline) {
   NegotiationOptions mine = options;
-  mine.coordinator.ranks = group->ranks();
+  mine.coordinator.ranks = group->names();
   std::shared_ptr<ProcessSet> set(
       new ProcessSet(engine, pool, std::move(group), mine, std::move(special), observation));
-  HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_));
+  HORO_ASSIGN(set->post_, group::Post::open(engine, set->group_, deadline));
   return set;
 }
 
@@ -78,6 +78,7 @@ void ProcessSet::drive(Time now, bool here, bool may_spin) {
   if (over_) return;
   // Asked first: what a rank said before it left still counts.
   const std::optional<Status> why = group_->over();
+  if (renamed_.load(std::memory_order_relaxed) && renamed_.exchange(false)) negotiation_.call_members(names());
   negotiation_.note_ready(observation_.traced());
   post_->pump();
   while (std::optional<group::Letter> letter = post_->receive()) {
@@ -128,7 +129,7 @@ void ProcessSet::announce_new(Time now) {
 // What the ranks below have handed in: for the timeline only.
 void ProcessSet::tell_ready(Time now) {
   for (Negotiation::Ready& ready : negotiation_.take_ready()) {
-    for (int& member : ready.members) member = ranks()[static_cast<size_t>(member)];
+    for (int& member : ready.members) member = names()[static_cast<size_t>(member)];
     observation_.ready(ready.key, std::move(ready.members), now);
   }
 }
@@ -166,11 +167,11 @@ void ProcessSet::act(Output& output, Time now, bool here, bool may_spin) {
     lock.unlock();
     Work work;
     work.submissions = {std::move(joining)};
-    work.answer = ranks()[static_cast<size_t>(joined->last)];
+    work.answer = names()[static_cast<size_t>(joined->last)];
     run(std::move(work), here, may_spin);
   } else if (auto* stall = std::get_if<output::Stall>(&output)) {
     observation_.stalled();
-    engine_.log().warning(stall_text(*stall, ranks()));
+    engine_.log().warning(stall_text(*stall, names()));
   } else if (auto* abort = std::get_if<output::Abort>(&output)) {
     give_up(Status(Code::kTimeout, abort->message), here, may_spin);
   }
@@ -210,6 +211,7 @@ Deadline ProcessSet::next(Time now) const {
   Deadline next = negotiation_.next();
   if (waiting_since_) next = next.earlier(Deadline(std::max(noted_ + kPatience, now)));
   if (coming_) next = next.earlier(Deadline(coming_->look_at));
+  next = next.earlier(group_->ask_again());
   return next;
 }
 
@@ -228,6 +230,8 @@ void ProcessSet::close(const Status& why) {
 void ProcessSet::end(const Status& why) {
   close(why);
   group_->stop(why);
+  // An operation that has not left the group's memory yet would write into what is given back.
+  executor_.wait_idle(Deadline::never());
   engine_.remove_group(group_);
 }
 

@@ -25,9 +25,13 @@ class ProcessSet {
   static Result<std::shared_ptr<ProcessSet>> open(group::Engine& engine, BufferPool& pool,
                                                   std::shared_ptr<group::Group> group,
                                                   const NegotiationOptions& options, Executor::Special special,
-                                                  const Observation& observation);
+                                                  const Observation& observation,
+                                                  Deadline deadline = Deadline::never());
 
-  const std::vector<int>& ranks() const { return group_->ranks(); }
+  /// What the members are called: their ranks in the job as it is now.
+  std::vector<int> names() const { return group_->names(); }
+  /// The names of the group have changed. From any thread.
+  void names_changed() { renamed_ = true; }
   int member() const { return group_->member(); }
   int size() const { return group_->size(); }
   group::Group& group() { return *group_; }
@@ -51,6 +55,9 @@ class ProcessSet {
   void count_waiter(int change) { waiters_.fetch_add(change, std::memory_order_relaxed); }
   /// Everything that has not begun and all to come ends with `why`. From any thread.
   void close(const Status& why);
+  /// Waits until nothing is under way. After close(), when the group is over, so that it ends by itself. False at the
+  /// deadline.
+  bool wait_idle(Deadline deadline) { return executor_.wait_idle(deadline); }
   /// close(), and the group ends with all that is under way.
   void end(const Status& why);
   /// What batches are run with now.
@@ -81,6 +88,7 @@ class ProcessSet {
   std::atomic<bool> over_{false};
   std::atomic<int> device_{-1};          ///< That tensors were handed in from; -1: none yet.
   std::atomic<bool> join_asked_{false};  ///< The driver is to tell the others.
+  std::atomic<bool> renamed_{false};     ///< The driver is to look at the names.
 
   // The driver's.
   Negotiation negotiation_;

@@ -32,21 +32,6 @@ Result<NegotiationOptions> options_from(const Config& config) {
   return options;
 }
 
-Position position_of(const collective::Shape& shape, int rank) {
-  Position position;
-  const std::vector<int>& local = shape.hosts()[shape.host_of(rank)];
-  position.local_size = static_cast<int>(local.size());
-  position.local_rank = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
-  position.cross_size = 0;
-  for (size_t host = 0; host < shape.hosts().size(); ++host) {
-    if (static_cast<int>(shape.hosts()[host].size()) <= position.local_rank) continue;
-    if (host == shape.host_of(rank)) position.cross_rank = position.cross_size;
-    ++position.cross_size;
-  }
-  position.homogeneous = shape.most_per_host() == shape.fewest_per_host();
-  return position;
-}
-
 /// `ranks` are sorted.
 Status check_members(const std::vector<int>& ranks, int size) {
   if (ranks.empty()) return {Code::kInvalidArgument, "a process set needs one rank at least"};
@@ -97,9 +82,10 @@ Status Runtime::open(RuntimeOptions& options) {
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
   begin_timeline(config);
   pool_ = make_pool();
-  position_ = position_of(engine_->world().shape(), rank());
-  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::vector<int> everybody(static_cast<size_t>(engine_->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
+  seating_ = std::make_shared<const Seating>(
+      Seating{everybody, engine_->rank(), position_of(engine_->world().shape(), engine_->rank())});
   HORO_TRY(open_set(0, everybody));
   for (const std::vector<int>& ranks : options.process_sets) HORO_TRY(open_set(free_number(), ranks));
   HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
@@ -119,39 +105,51 @@ std::unique_ptr<BufferPool> Runtime::make_pool() {
   return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });
 }
 
-Status Runtime::open_set(int number, const std::vector<int>& ranks) {
-  Known known{ranks, nullptr};
-  if (std::binary_search(ranks.begin(), ranks.end(), rank())) {
+Status Runtime::open_set(int number, const std::vector<int>& seats) {
+  Known known{seats, nullptr};
+  if (std::binary_search(seats.begin(), seats.end(), engine_->rank())) {
     std::shared_ptr<group::Group> group = engine_->world_handle();
     if (number != 0) {
-      HORO_ASSIGN(group, engine_->create_group(ranks));
+      HORO_ASSIGN(group, engine_->create_group(seats));
     }
-    const auto special = [this](const Unit& unit, const Handle& handle) {
-      unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
-    };
-    NegotiationOptions options = negotiation_;
-    const Config& config = engine_->config();
-    const Tuning start{.threshold = options.coordinator.fusion.threshold, .window = options.coordinator.window};
-    if (number == 0) options.tuner = tuner_options(config, start, *group);
-    HORO_ASSIGN(known.set, ProcessSet::open(*engine_, *pool_, group, options, special,
-                                            Observation(number, timeline_.get(), &metrics_.set(number))));
-    if (options.tuner && rank() == 0) known.set->set_tuning_log(open_tuning_log(config, engine_->log()));
+    const Tuning start{.threshold = negotiation_.coordinator.fusion.threshold,
+                       .window = negotiation_.coordinator.window};
+    HORO_ASSIGN(known.set, make_set(number, group, start, number == 0));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
   return {};
 }
 
+Result<std::shared_ptr<ProcessSet>> Runtime::make_set(int number, std::shared_ptr<group::Group> group,
+                                                      const Tuning& start, bool tunes, Deadline deadline) {
+  const auto special = [this](const Unit& unit, const Handle& handle) {
+    unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
+  };
+  NegotiationOptions options = negotiation_;
+  options.coordinator.fusion.threshold = start.threshold;
+  options.coordinator.window = start.window;
+  const Config& config = engine_->config();
+  if (tunes) options.tuner = tuner_options(config, start, *group);
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> set,
+              ProcessSet::open(*engine_, *pool_, std::move(group), options, special,
+                               Observation(number, timeline_.get(), &metrics_.set(number)), deadline));
+  if (options.tuner && set->member() == 0) set->set_tuning_log(open_tuning_log(config, engine_->log()));
+  return set;
+}
+
 Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
-  std::lock_guard lock(mutex_);
-  if (ended_) return stopped();
-  auto found = sets_.find(set);
-  if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
-  if (found->second.set == nullptr) {
-    return Status(Code::kInvalidArgument,
-                  text("rank ", rank(), " is not in process set ", set, " (", ranks_text(found->second.ranks), ")"));
+  std::vector<int> seats;
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_) return stopped();
+    auto found = sets_.find(set);
+    if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
+    if (found->second.set != nullptr) return found->second.set;
+    seats = found->second.seats;
   }
-  return found->second.set;
+  return Status(Code::kInvalidArgument,
+                text("rank ", rank(), " is not in process set ", set, " (", ranks_text(ranks_of(seats)), ")"));
 }
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
@@ -170,7 +168,7 @@ Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Sub
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   for (Call& call : calls) {
     if (call.tensor.kind != Kind::kBroadcast) continue;
-    const std::vector<int>& ranks = where->ranks();
+    const std::vector<int> ranks = where->names();
     auto root = std::find(ranks.begin(), ranks.end(), call.tensor.root);
     if (root == ranks.end()) {
       return Status(Code::kInvalidArgument,
@@ -309,11 +307,12 @@ void Runtime::loop(const std::stop_token& stop) {
   }
 }
 
-Status Runtime::check_ranks(const std::vector<int>& ranks) const {
+Status Runtime::check_new_set(const std::vector<int>& ranks) const {
   HORO_TRY(check_members(ranks, size()));
+  HORO_ASSIGN(const std::vector<int> seats, seats_of(ranks));
   std::lock_guard lock(mutex_);
   for (const auto& [number, known] : sets_) {
-    if (known.ranks != ranks) continue;
+    if (known.seats != seats) continue;
     return {Code::kInvalidArgument, text("process set ", number, " already has ", ranks_text(ranks))};
   }
   return {};
@@ -334,7 +333,7 @@ Result<int64_t> Runtime::run_special(Tensor tensor) {
 
 Result<int> Runtime::add_set(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
-  HORO_TRY(check_ranks(ranks));
+  HORO_TRY(check_new_set(ranks));
   Tensor tensor;
   tensor.name = "horo.process_set.add";
   tensor.kind = Kind::kAddSet;
@@ -357,7 +356,8 @@ Status Runtime::remove_set(int set) {
 void Runtime::begin_set(const Unit& unit, const Handle& handle) {
   const std::vector<int64_t>& shape = unit.tensors.front().shape;
   const int number = free_number();
-  const Status status = open_set(number, {shape.begin(), shape.end()});
+  const Result<std::vector<int>> seats = seats_of({shape.begin(), shape.end()});
+  const Status status = seats.ok() ? open_set(number, *seats) : seats.status();
   engine_->bell().ring();
   if (handle) handle->finish(status, number);
 }
@@ -385,10 +385,14 @@ std::vector<int> Runtime::set_numbers() const {
 }
 
 Result<std::vector<int>> Runtime::set_ranks(int set) const {
-  std::lock_guard lock(mutex_);
-  auto found = sets_.find(set);
-  if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
-  return found->second.ranks;
+  std::vector<int> seats;
+  {
+    std::lock_guard lock(mutex_);
+    auto found = sets_.find(set);
+    if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
+    seats = found->second.seats;
+  }
+  return ranks_of(seats);
 }
 
 Tuning Runtime::tuning() const {

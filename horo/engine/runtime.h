@@ -16,6 +16,7 @@
 #include "horo/base/thread.h"
 #include "horo/engine/metrics.h"
 #include "horo/engine/metrics_server.h"
+#include "horo/engine/position.h"
 #include "horo/engine/process_set.h"
 #include "horo/engine/submission.h"
 #include "horo/group/engine.h"
@@ -30,13 +31,6 @@ struct RuntimeOptions {
   std::optional<Tuning> tuning = {};
 };
 
-/// Where this rank is among the hosts.
-struct Position {
-  int local_rank = 0, local_size = 1;
-  int cross_rank = 0, cross_size = 1;  ///< Among the ranks with the same local rank, one per host.
-  bool homogeneous = true;             ///< All hosts have equally many ranks.
-};
-
 /// Thread-safe.
 ///
 /// One thread, the loop, drives all process sets: it takes what is handed in, exchanges small messages with the other
@@ -47,9 +41,12 @@ class Runtime {
   static Result<std::unique_ptr<Runtime>> start(RuntimeOptions options);
   ~Runtime();
 
-  int rank() const { return engine_->rank(); }
-  int size() const { return engine_->size(); }
-  const Position& position() const { return position_; }
+  /// As they are now: reform() changes them.
+  int rank() const;
+  int size() const;
+  Position position() const;
+  /// Counts up with every rank that is lost.
+  uint64_t epoch() const { return engine_->epoch(); }
   group::Engine& engine() { return *engine_; }
   const BufferPool& pool() const { return *pool_; }
 
@@ -70,6 +67,18 @@ class Runtime {
   Status remove_set(int set);
   std::vector<int> set_numbers() const;
   Result<std::vector<int>> set_ranks(int set) const;
+  /// A group of `ranks` on this runtime's engine, beside its process sets. Called by all of them; waits for them.
+  Result<std::shared_ptr<group::Group>> create_group(const std::vector<int>& ranks);
+
+  /// Goes on without the ranks that are lost: called by all survivors, waits for them. They make a new set 0 of all
+  /// that are left, over the connections and the memory that they have, and are numbered anew in the order of their
+  /// ranks. Other process sets go on, under their numbers, if all their members are left; the rest is over. Whoever is
+  /// lost meanwhile is left out too. May be called without a loss: then the same ranks begin anew, and whatever the
+  /// others have under way in set 0 fails.
+  ///
+  /// kTimeout when a rank that is alive does not come; kEvicted when the others went on without this one; kUnavailable
+  /// when so many ranks are silent, not known to be dead, that another side may go on: this one must not.
+  Status reform(Deadline deadline);
 
   /// Memory that peers on this host can read: what lies in it is reduced where it is, without a copy in, whether or not
   /// the other ranks' tensors lie in such memory. A reduction in place that fails may have changed it. It stays valid
@@ -96,8 +105,15 @@ class Runtime {
   void shutdown();
 
  private:
+  /// A process keeps its seat, the number that the engine knows it by, as long as it lives. Its rank is its place among
+  /// the seats that are taken. Seats are inside, ranks are what callers know.
+  struct Seating {
+    std::vector<int> seats;  ///< By rank, rising.
+    int rank = 0;            ///< This process's.
+    Position position;
+  };
   struct Known {
-    std::vector<int> ranks;
+    std::vector<int> seats;
     std::shared_ptr<ProcessSet> set;  ///< Null where this rank is not in it.
   };
 
@@ -105,7 +121,16 @@ class Runtime {
   void begin_timeline(const Config& config);
   void begin_serving(const Config& config);
   Status open(RuntimeOptions& options);
-  Status open_set(int number, const std::vector<int>& ranks);
+  Status open_set(int number, const std::vector<int>& seats);
+  Result<std::shared_ptr<ProcessSet>> make_set(int number, std::shared_ptr<group::Group> group, const Tuning& start,
+                                               bool tunes, Deadline deadline = Deadline::never());
+  std::shared_ptr<const Seating> seating() const;
+  /// Where nobody sits there: kInvalidArgument.
+  Result<std::vector<int>> seats_of(const std::vector<int>& ranks) const;
+  std::vector<int> ranks_of(const std::vector<int>& seats) const;
+  Result<std::shared_ptr<ProcessSet>> make_world(const std::vector<int>& seats, Deadline deadline);
+  Status close_broken_sets(const std::vector<int>& seats, Deadline deadline);
+  void take_seats(const std::vector<int>& seats, const std::shared_ptr<ProcessSet>& world);
   Result<std::shared_ptr<ProcessSet>> find(int set) const;
   /// Without a ring, which the first needs.
   struct HandedIn {
@@ -113,7 +138,7 @@ class Runtime {
     size_t waiting = 0;  ///< See Queue::push().
   };
   Result<HandedIn> hand_in(int set, std::vector<Call> calls, Submission::Callback callback);
-  Status check_ranks(const std::vector<int>& ranks) const;
+  Status check_new_set(const std::vector<int>& ranks) const;
   void begin_set(const Unit& unit, const Handle& handle);
   void end_set(const Unit& unit, const Handle& handle);
   Result<int64_t> run_special(Tensor tensor);
@@ -133,10 +158,9 @@ class Runtime {
 
   NegotiationOptions negotiation_;
   std::unique_ptr<group::Engine> engine_;
-  std::unique_ptr<BufferPool> pool_;    ///< Of all sets; outlives them.
-  std::unique_ptr<Timeline> timeline_;  ///< Uses the engine's log; used by the sets.
-  Metrics metrics_;                     ///< Used by the sets.
-  Position position_;
+  std::unique_ptr<BufferPool> pool_;          ///< Of all sets; outlives them.
+  std::unique_ptr<Timeline> timeline_;        ///< Uses the engine's log; used by the sets.
+  Metrics metrics_;                           ///< Used by the sets.
   std::mutex role_;                           ///< Held by whoever drives the loop.
   std::atomic<bool> caller_drives_{false};    ///< Then the loop's own thread leaves it alone.
   std::atomic<Time> driven_at_{Time::min()};  ///< When the last caller left off driving.
@@ -144,7 +168,9 @@ class Runtime {
   std::condition_variable_any rest_;  ///< What the loop's thread sleeps on while it rests.
   int beside_ = 0;                    ///< Threads that wait and do not drive; it does not rest then.
   bool in_a_row_ = false;             ///< See end_rest().
+  std::mutex reforming_;              ///< One reform() at a time.
   mutable std::mutex mutex_;
+  std::shared_ptr<const Seating> seating_;
   std::map<int, Known> sets_;
   bool ended_ = false;
   Thread loop_;

@@ -24,7 +24,7 @@ std::string clock_name() {
 
 // A timeline that cannot be written is no reason not to run.
 void Runtime::begin_timeline(const Config& config) {
-  timeline_ = std::make_unique<Timeline>(rank(), size(), clock_name(), engine_->log());
+  timeline_ = std::make_unique<Timeline>(engine_->rank(), engine_->size(), clock_name(), engine_->log());
   const std::string path = config.get(kTimeline);
   if (path.empty() || path == "DYNAMIC") return;
   const Status status = start_timeline(path, config.get(kTimelineMarkCycles));
@@ -50,7 +50,7 @@ Status Runtime::start_timeline(const std::string& path, bool mark_cycles) {
 void Runtime::begin_serving(const Config& config) {
   const int64_t first = config.get(kMetricsPort);
   if (first == 0) return;
-  const int64_t port = first + position_.local_rank;
+  const int64_t port = first + position().local_rank;
   Result<net::Address> at = port > 65535 ? Status(Code::kInvalidArgument, text("there is no port ", port))
                                          : net::Address::ip(config.get(kMetricsAddress), static_cast<uint16_t>(port));
   Status status = at.status();

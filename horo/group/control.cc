@@ -48,6 +48,11 @@ Status Control::start(std::vector<net::Listener> listeners) {
 
 void Control::stop() {
   if (!thread_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!broken_) broken_ = Status(Code::kStopped, "the engine was shut down");  // For those who wait for an answer.
+    changed_.notify_all();
+  }
   post([this] { say_goodbye(); });
   thread_.request_stop();
   wake_->signal();
@@ -147,6 +152,7 @@ void Control::on_event(const net::Event& event) {
       Link& link = *links_.at(static_cast<int>(index));
       (void)poller_->remove(link.memory->process.get()).ok();
       link.process_ended = true;
+      hear_out(link);
       release_groups();
       return link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
     }
@@ -227,18 +233,18 @@ const Link* Control::link(int rank) const {
   return found == links_.end() ? nullptr : found->second.get();
 }
 
-void Control::on_channel(Link& link) {
-  Status status = link.channel.progress();
-  while (status.ok()) {
-    auto message = link.channel.receive();
-    if (!message.ok()) {
-      status = message.status();
-      break;
-    }
-    if (!*message) break;
+Status Control::read_messages(Link& link) {
+  HORO_TRY(link.channel.progress());
+  while (true) {
+    HORO_ASSIGN(auto message, link.channel.receive());
+    if (!message) return {};
     watch(watch_input::Answered{link.rank});  // Whatever it says: its control thread runs.
-    on_message(link, **message);
+    on_message(link, *message);
   }
+}
+
+void Control::on_channel(Link& link) {
+  const Status status = read_messages(link);
   if (status.ok()) return update_interest(link);
   (void)poller_->remove(link.channel.fd()).ok();
   link.channel.close();
@@ -286,8 +292,11 @@ void Control::on_message(Link& link, const net::Message& message) {
       if (!abandon.ok()) return log_.error("rank ", link.rank, " sent ", abandon.status());
       Status why(abandon->code, text("rank ", link.rank, " gave up the group: ", abandon->why));
       if (group != groups_.end()) return group->second->abandoned(why);
-      if (!retired_.contains(header.group) && given_up_.size() < kMostGivenUp) given_up_.emplace(header.group, why);
-      return;
+      if (retired_.contains(header.group)) return;
+      std::lock_guard lock(mutex_);
+      if (given_up_.size() >= kMostGivenUp) given_up_.erase(given_up_.begin());
+      given_up_.emplace(header.group, why);
+      return changed_.notify_all();
     }
     case ControlType::kServe: {
       auto group = groups_.find(header.group);
@@ -304,13 +313,19 @@ void Control::on_message(Link& link, const net::Message& message) {
       auto wish = decode_join_group(message.payload, options_.size);
       return wish.ok() ? on_join(link.rank, std::move(*wish)) : log_.error("rank ", link.rank, " sent ", wish.status());
     }
+    case ControlType::kWithdraw: {
+      auto wish = decode_join_group(message.payload, options_.size);
+      return wish.ok() ? on_withdraw(link.rank, *wish) : log_.error("rank ", link.rank, " sent ", wish.status());
+    }
     case ControlType::kGroupReady: {
       auto ready = decode_group_ready(message.payload, options_.size);
       return ready.ok() ? on_ready(std::move(*ready)) : log_.error("rank ", link.rank, " sent ", ready.status());
     }
     case ControlType::kLeaveGroup:
-      departed_[header.group].insert(link.rank);
-      if (auto found = groups_.find(header.group); found != groups_.end()) found->second->member_left(link.rank);
+      departed_[header.group].emplace(link.rank, header.operation);
+      if (auto found = groups_.find(header.group); found != groups_.end()) {
+        found->second->member_left(link.rank, header.operation);
+      }
       return release_groups();
     case ControlType::kLetters:
     case ControlType::kLettersTaken:

@@ -61,13 +61,23 @@ class Control : public GroupHost {
   Status add_link(Link link);
   /// Until there is a link to every other rank.
   Status wait_for_links(Deadline deadline);
-  /// Meets the other members at the first of them. Fails when one of them is lost.
-  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline);
-  /// A stream that rank `from` attached for a group that was agreed on.
-  Result<net::AttachedStream> take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline);
+  /// Meets the other members at the first of them. Fails when one of them is lost. Whatever the failure, but for
+  /// kMismatch, others may have got the terms, and use what was offered.
+  Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, GroupOffer offer, Deadline deadline);
+  /// This rank cannot make the group that was agreed on: the others must not wait for it.
+  void refuse_group(uint64_t group, const std::vector<int>& ranks, const Status& why);
+  /// A stream that rank `from` attached for a group of `ranks` that was agreed on. Fails when one of them is lost: then
+  /// `from` may have given the group up.
+  Result<net::AttachedStream> take_stream(uint64_t group, const std::vector<int>& ranks, int from, uint32_t stream,
+                                          Deadline deadline);
+  /// For who waits itself until `rank` does its part for such a group, every 100 ms: why that is in vain, if it is.
+  Status check_coming(uint64_t group, const std::vector<int>& ranks, int rank);
   /// The group needs no more of them.
   void close_streams(uint64_t group);
   void add_group(const std::shared_ptr<Group>& group);
+  /// Tells the other members that this rank comes to no further operation of the group, and reads nothing of it any
+  /// more. It must have none under way. The group stays: others may need what it holds.
+  void leave_group(const Group& group);
   /// `release` is called, on the control thread, when no other member uses the group any more either.
   void remove_group(const Group& group, std::function<void()> release);
 
@@ -91,6 +101,8 @@ class Control : public GroupHost {
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   /// Ranks of the installed view, once none of `gone` is among them, or at the deadline.
   std::vector<int> members_without(const std::vector<int>& gone, Deadline deadline);
+  /// Waits until the installed view is another than `members`. False at the deadline, or when this rank was evicted.
+  bool members_differ_from(const std::vector<int>& members, Deadline deadline);
   void mark_forked();
 
   void report(uint64_t epoch, const rendezvous::Report& report) override;
@@ -117,6 +129,9 @@ class Control : public GroupHost {
   void on_event(const net::Event& event);
   void on_listener(size_t index);
   void on_channel(Link& link);
+  /// All that have come. kStopped when the peer has ended the connection in order.
+  Status read_messages(Link& link);
+  void hear_out(Link& link);
   void on_message(Link& link, const net::Message& message);
   void tick(Time now);
 
@@ -125,14 +140,25 @@ class Control : public GroupHost {
   void watch(const rendezvous::watch::Input& input);
   void update_waits(Time now);
   void lose(int rank, rendezvous::LossReason reason);
+  /// Under the lock: why a group of `ranks` cannot be, if one of them is lost or this one cannot go on.
+  Status check_members(const std::vector<int>& ranks) const;
+  /// Under the lock: the same of a group that was agreed on, which a member may have given up.
+  Status check_group(uint64_t group, const std::vector<int>& ranks) const;
+  /// Under the lock: until something may have changed, or the deadline (then false). Whoever is waited for is probed,
+  /// and evicted if it is frozen.
+  bool wait_for_news(std::unique_lock<std::mutex>& lock, const std::vector<int>& from, Deadline deadline);
   void fade(int rank);
 
   void send(int rank, ControlType type, std::span<const std::byte> payload, const About& about = {});
   void serve_more();
   void on_join(int from, JoinGroup wish);
+  void on_withdraw(int from, const JoinGroup& wish);
+  void send_to_first(ControlType type, const JoinGroup& wish);
+  void send_abandon(uint64_t group, const std::vector<int>& ranks, const Status& why);
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
   void tell_what_happened(Group& group);
+  void say_left(const Group& group);
   bool may_wake_up(int lost_rank) const;
   void release_groups();
   void release_more(uint64_t group);
@@ -162,11 +188,10 @@ class Control : public GroupHost {
     std::set<int> others;  ///< Members that may still read what this rank put into the group.
     std::function<void()> release;
   };
-  std::map<uint64_t, Retired> retired_;         ///< Groups that ended here.
-  std::map<uint64_t, std::set<int>> departed_;  ///< Who has ended which group.
-  /// Groups that a member gave up before this rank had them ready.
-  std::map<uint64_t, Status> given_up_;
-  static constexpr size_t kMostGivenUp = 256;
+  std::map<uint64_t, Retired> retired_;  ///< Groups that ended here.
+  /// Who has left which group, and after which operation.
+  std::map<uint64_t, std::map<int, uint64_t>> departed_;
+  std::set<uint64_t> left_;  ///< Groups that this rank has left and not removed.
   std::vector<Serving> serving_;
   std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> partly_served_;
 
@@ -176,6 +201,10 @@ class Control : public GroupHost {
   std::vector<std::function<void()>> tasks_;
   std::map<int, std::unique_ptr<Link>> links_;  ///< Links are added once and stay until the end.
   std::map<std::vector<int>, std::vector<GroupTerms>> terms_;
+  uint64_t attempts_ = 0;  ///< Groups that this rank has offered something to.
+  /// Groups that a member gave up before this rank had them ready.
+  std::map<uint64_t, Status> given_up_;
+  static constexpr size_t kMostGivenUp = 256;
   Arrivals arrivals_;
   std::map<uint64_t, std::shared_ptr<Mailbox>> mailboxes_;
   std::multimap<uint64_t, std::function<void()>> releases_;

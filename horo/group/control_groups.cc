@@ -13,6 +13,9 @@ namespace horo::group {
 
 namespace {
 
+/// Groups repeat what they wait for as often.
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
+
 /// Empty when all members have set alike what must be.
 std::string difference(const std::map<int, GroupOffer>& join) {
   const auto& [first_rank, first] = *join.begin();
@@ -29,36 +32,45 @@ std::string difference(const std::map<int, GroupOffer>& join) {
 
 }  // namespace
 
-Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, const GroupOffer& offer, Deadline deadline) {
-  post([this, wish = JoinGroup{ranks, offer}] {
-    const int first = wish.ranks.front();
-    if (first == options_.self.rank) return on_join(first, wish);
-    send(first, ControlType::kJoinGroup, encode(wish));
-  });
+Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, GroupOffer offer, Deadline deadline) {
   std::unique_lock lock(mutex_);
+  offer.attempt = ++attempts_;
+  const JoinGroup wish{ranks, std::move(offer)};
+  lock.unlock();
+  post([this, wish] { send_to_first(ControlType::kJoinGroup, wish); });
+  const auto self = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), options_.self.rank) - ranks.begin());
+  lock.lock();
   while (true) {
     if (auto found = terms_.find(ranks); found != terms_.end() && !found->second.empty()) {
       GroupTerms terms = std::move(found->second.front());
       found->second.erase(found->second.begin());
-      if (!terms.refusal.empty()) return Status(Code::kMismatch, terms.refusal);
-      return terms;
+      if (terms.attempts[self] == wish.offer.attempt) {
+        if (!terms.refusal.empty()) return Status(Code::kMismatch, terms.refusal);
+        return terms;
+      }
+      lock.unlock();
+      refuse_group(terms.id, ranks, Status(Code::kStopped, "it had waited too long for the others and tries again"));
+      lock.lock();
+      continue;
     }
-    if (fenced_) return Status(Code::kEvicted, *fenced_);
-    if (broken_) return *broken_;
-    for (const rendezvous::Loss& loss : losses_) {
-      if (std::find(ranks.begin(), ranks.end(), loss.rank) == ranks.end()) continue;
-      return Status(Code::kPeerLost, text("cannot make a group with rank ", loss.rank, ", which is gone (",
-                                          rendezvous::name(loss.reason), ")"))
-          .with_lost({loss.rank});
-    }
-    const bool late = deadline.is_never() ? (changed_.wait(lock), false)
-                                          : changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout;
-    if (late) {
-      return Status(Code::kTimeout, text("not all of ", ranks_text(ranks),
-                                         " came to make a group in time; every member "
-                                         "must make it, in the same order"));
-    }
+    HORO_TRY(check_members(ranks));
+    if (wait_for_news(lock, ranks, deadline)) continue;
+    lock.unlock();
+    post([this, wish] { send_to_first(ControlType::kWithdraw, wish); });
+    return Status(Code::kTimeout, text("not all of ", ranks_text(ranks),
+                                       " came to make a group in time; every member "
+                                       "must make it, in the same order"));
   }
+}
+
+void Control::send_to_first(ControlType type, const JoinGroup& wish) {
+  const int first = wish.ranks.front();
+  if (first != options_.self.rank) return send(first, type, encode(wish));
+  type == ControlType::kWithdraw ? on_withdraw(first, wish) : on_join(first, wish);
+}
+
+void Control::refuse_group(uint64_t group, const std::vector<int>& ranks, const Status& why) {
+  post([this, group, ranks, why] { send_abandon(group, ranks, why); });
 }
 
 void Control::on_join(int from, JoinGroup wish) {
@@ -78,6 +90,18 @@ void Control::on_join(int from, JoinGroup wish) {
   announce(ranks, complete);
 }
 
+// When the terms are under way already, whoever withdraws gets them, and refuses the group.
+void Control::on_withdraw(int from, const JoinGroup& wish) {
+  auto found = joins_.find(wish.ranks);
+  if (found == joins_.end()) return;
+  for (Join& join : found->second) {
+    auto offer = join.find(from);
+    if (offer != join.end() && offer->second.attempt == wish.offer.attempt) join.erase(offer);
+  }
+  std::erase_if(found->second, [](const Join& join) { return join.empty(); });
+  if (found->second.empty()) joins_.erase(found);
+}
+
 void Control::announce(const std::vector<int>& ranks, const Join& join) {
   // Unique in the job: 16 bits of who made it and 16 bits of how many that was.
   const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
@@ -90,6 +114,7 @@ void Control::announce(const std::vector<int>& ranks, const Join& join) {
   ready.terms.shares_memory = shares_memory;
   for (int rank : ranks) ready.terms.areas.push_back(join.at(rank).area);
   for (int rank : ranks) ready.terms.pages.push_back(join.at(rank).page);
+  for (int rank : ranks) ready.terms.attempts.push_back(join.at(rank).attempt);
   ready.terms.refusal = difference(join);
   const std::vector<std::byte> payload = encode(ready);
   for (int rank : ranks) {
@@ -118,21 +143,52 @@ void Control::close_streams(uint64_t group) {
   arrivals_.close(group);
 }
 
-Result<net::AttachedStream> Control::take_stream(uint64_t group, int from, uint32_t stream, Deadline deadline) {
+Result<net::AttachedStream> Control::take_stream(uint64_t group, const std::vector<int>& ranks, int from,
+                                                 uint32_t stream, Deadline deadline) {
   std::unique_lock lock(mutex_);
   while (true) {
     if (auto taken = arrivals_.take(group, from, stream)) return std::move(*taken);
-    if (broken_) return *broken_;
-    for (const rendezvous::Loss& loss : losses_) {
-      if (loss.rank == from) {
-        return Status(Code::kPeerLost, text("rank ", from, " is gone (", rendezvous::name(loss.reason), ")"))
-            .with_lost({from});
-      }
-    }
-    if (changed_.wait_until(lock, deadline.at()) == std::cv_status::timeout) {
+    HORO_TRY(check_group(group, ranks));
+    if (!wait_for_news(lock, {from}, deadline)) {
       return Status(Code::kTimeout, text("rank ", from, " did not open stream ", stream, " of a new group in time"));
     }
   }
+}
+
+Status Control::check_coming(uint64_t group, const std::vector<int>& ranks, int rank) {
+  note_waiting(rank, Clock::now());
+  std::lock_guard lock(mutex_);
+  return check_group(group, ranks);
+}
+
+Status Control::check_group(uint64_t group, const std::vector<int>& ranks) const {
+  if (auto found = given_up_.find(group); found != given_up_.end()) return found->second;
+  return check_members(ranks);
+}
+
+Status Control::check_members(const std::vector<int>& ranks) const {
+  if (fenced_) return {Code::kEvicted, *fenced_};
+  if (broken_) return *broken_;
+  for (const rendezvous::Loss& loss : losses_) {
+    if (std::find(ranks.begin(), ranks.end(), loss.rank) == ranks.end()) continue;
+    return Status(Code::kPeerLost, text("cannot make a group with rank ", loss.rank, ", which is gone (",
+                                        rendezvous::name(loss.reason), ")"))
+        .with_lost({loss.rank});
+  }
+  return {};
+}
+
+bool Control::wait_for_news(std::unique_lock<std::mutex>& lock, const std::vector<int>& from, Deadline deadline) {
+  const Time since = Clock::now();
+  const Deadline look = deadline.earlier(Deadline(since + kLookAgain));
+  if (changed_.wait_until(lock, look.at()) == std::cv_status::no_timeout) return true;
+  if (deadline.expired()) return false;
+  lock.unlock();
+  for (int rank : from) {
+    if (rank != options_.self.rank) note_waiting(rank, since);
+  }
+  lock.lock();
+  return true;
 }
 
 void Control::add_group(const std::shared_ptr<Group>& group) {
@@ -149,13 +205,32 @@ void Control::add_group(const std::shared_ptr<Group>& group) {
 // Others may have had the group ready before this rank, and ended or given it up by now.
 void Control::tell_what_happened(Group& group) {
   if (auto found = departed_.find(group.id()); found != departed_.end()) {
-    for (int rank : found->second) group.member_left(rank);
+    for (const auto& [rank, operation] : found->second) group.member_left(rank, operation);
   }
-  if (auto found = given_up_.find(group.id()); found != given_up_.end()) {
-    group.abandoned(found->second);
-    given_up_.erase(found);
+  std::unique_lock lock(mutex_);
+  if (auto given_up = given_up_.extract(group.id())) {
+    lock.unlock();
+    group.abandoned(given_up.mapped());
+  } else {
+    lock.unlock();
   }
   if (auto why = fenced()) group.abandoned(Status(Code::kEvicted, *why));
+}
+
+void Control::leave_group(const Group& group) {
+  std::promise<void> done;
+  post([&] {
+    if (groups_.contains(group.id()) && left_.insert(group.id()).second) say_left(group);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+void Control::say_left(const Group& group) {
+  for (int rank : group.ranks()) {
+    if (rank == options_.self.rank) continue;
+    send(rank, ControlType::kLeaveGroup, {}, {.group = group.id(), .operation = group.passed()});
+  }
 }
 
 void Control::remove_group(const Group& group, std::function<void()> release) {
@@ -168,11 +243,9 @@ void Control::remove_group(const Group& group, std::function<void()> release) {
       step(rendezvous::input::Closed{group.id()});
       Retired& retired = retired_[group.id()];
       retired.release = std::move(release);
-      for (int rank : group.ranks()) {
-        if (rank == options_.self.rank) continue;
-        retired.others.insert(rank);
-        send(rank, ControlType::kLeaveGroup, {}, {.group = group.id()});
-      }
+      retired.others.insert(group.ranks().begin(), group.ranks().end());
+      retired.others.erase(options_.self.rank);
+      if (left_.erase(group.id()) == 0) say_left(group);
       release_groups();
     }
     std::erase_if(serving_, [&](const Serving& serving) { return serving.group == group.id(); });
@@ -191,9 +264,9 @@ bool Control::may_wake_up(int rank) const {
 // What a rank staged for a group may be read until every other member has ended the group too, or is certainly gone.
 void Control::release_groups() {
   for (auto it = retired_.begin(); it != retired_.end();) {
-    const std::set<int>& departed = departed_[it->first];
+    const std::map<int, uint64_t>& departed = departed_[it->first];
     std::erase_if(it->second.others, [&](int rank) {
-      return departed.count(rank) > 0 || (membership_.lost().contains(rank) && !may_wake_up(rank));
+      return departed.contains(rank) || (membership_.lost().contains(rank) && !may_wake_up(rank));
     });
     if (!it->second.others.empty()) {
       ++it;

@@ -43,7 +43,14 @@ void Control::tick(Time now) {
   for (int rank : faded) lose(rank, links_.at(rank)->said_goodbye ? LossReason::kLeft : LossReason::kLink);
 }
 
+// What a rank said before it was lost counts, and nothing after: goodbye, or that this rank, which was stopped, is
+// evicted.
+void Control::hear_out(Link& link) {
+  if (link.channel.fd() >= 0) (void)read_messages(link).ok();  // That it has ended shows to the poller.
+}
+
 void Control::lose(int rank, LossReason reason) {
+  hear_out(*links_.at(rank));
   fading_.erase(rank);
   step(input::Lost{{rank, reason}});
   release_groups();
@@ -58,10 +65,16 @@ void Control::fade(int rank) {
 }
 
 void Control::step(const rendezvous::Input& input) {
-  for (const rendezvous::Output& output : membership_.step(input, Clock::now())) carry_out(output);
-  std::lock_guard lock(mutex_);
-  losses_ = membership_.lost().losses();
-  changed_.notify_all();
+  const std::vector<rendezvous::Output> outputs = membership_.step(input, Clock::now());
+  {
+    // First: groups that end now name them, and whoever sees the new members knows why others are missing.
+    std::lock_guard lock(mutex_);
+    losses_ = membership_.lost().losses();
+    std::erase_if(losses_,
+                  [this](const rendezvous::Loss& loss) { return loss.rank == options_.self.rank; });  // fenced_
+    changed_.notify_all();
+  }
+  for (const rendezvous::Output& output : outputs) carry_out(output);
 }
 
 void Control::carry_out(const rendezvous::Output& output) {
@@ -71,10 +84,6 @@ void Control::carry_out(const rendezvous::Output& output) {
                    for (int rank : send_to.to) send(rank, ControlType::kMembership, payload);
                  },
                  [&](const output::Revoke& revoke) {
-                   {
-                     std::lock_guard lock(mutex_);
-                     losses_ = revoke.lost.losses();  // Groups that end now name them.
-                   }
                    log_.info("lost ", revoke.lost.to_string());
                    for (uint64_t id : revoke.groups) {
                      if (auto found = groups_.find(id); found != groups_.end()) found->second->revoke(revoke);
@@ -189,6 +198,7 @@ void Control::found_dead(int rank) {
   post([this, rank] {
     Link& link = *links_.at(rank);
     link.process_ended = true;
+    hear_out(link);
     lose(rank, link.said_goodbye ? LossReason::kLeft : LossReason::kKilled);
   });
 }
@@ -203,13 +213,15 @@ void Control::settled(uint64_t epoch, uint64_t group) {
 
 void Control::abandon(uint64_t group, const Status& why) {
   post([this, group, why] {
-    auto found = groups_.find(group);
-    if (found == groups_.end()) return;
-    const auto words = encode(AbandonGroup{why.code(), why.message()});
-    for (int rank : found->second->ranks()) {
-      if (rank != options_.self.rank) send(rank, ControlType::kAbandon, words, {group, 0, 0, false});
-    }
+    if (auto found = groups_.find(group); found != groups_.end()) send_abandon(group, found->second->ranks(), why);
   });
+}
+
+void Control::send_abandon(uint64_t group, const std::vector<int>& ranks, const Status& why) {
+  const auto words = encode(AbandonGroup{why.code(), why.message()});
+  for (int rank : ranks) {
+    if (rank != options_.self.rank) send(rank, ControlType::kAbandon, words, {.group = group});
+  }
 }
 
 std::vector<rendezvous::Loss> Control::losses() const {
@@ -230,6 +242,14 @@ std::vector<int> Control::members_without(const std::vector<int>& gone, Deadline
            });
   });
   return members_;
+}
+
+bool Control::members_differ_from(const std::vector<int>& members, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  while (members_ == members) {
+    if (fenced_ || broken_ || !wait_for_news(lock, members, deadline)) return false;
+  }
+  return !fenced_;
 }
 
 }  // namespace horo::group

@@ -89,7 +89,7 @@ TEST_F(StreamsOfGroups, AreTakenOfItsEpochAloneAndOnceEach) {
   const GroupTerms terms = agree();
   EXPECT_TRUE(is_closed(attach(terms.id, terms.epoch + 1, 0))) << "another epoch";
   net::Socket good = attach(terms.id, terms.epoch, 0);
-  auto taken = zero_.control->take_stream(terms.id, 1, 0, soon());
+  auto taken = zero_.control->take_stream(terms.id, {0, 1}, 1, 0, soon());
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_TRUE(is_closed(attach(terms.id, terms.epoch, 0))) << "a second one for the same place";
   zero_.control->close_streams(terms.id);
@@ -105,7 +105,7 @@ TEST_F(StreamsOfGroups, ThatComeBeforeTheGroupIsKnownWaitForIt) {
   net::Socket early = attach(id, 0, 0), wrong = attach(id, 7, 1);
   const GroupTerms terms = agree();
   ASSERT_EQ(terms.id, id);
-  EXPECT_TRUE(zero_.control->take_stream(id, 1, 0, soon()).ok());
+  EXPECT_TRUE(zero_.control->take_stream(id, {0, 1}, 1, 0, soon()).ok());
   EXPECT_TRUE(is_closed(wrong));
 }
 

@@ -127,6 +127,28 @@ std::vector<int> Engine::members() {
   return control_->members_without(gone, timeout());
 }
 
+bool Engine::members_differ_from(const std::vector<int>& members, Deadline deadline) {
+  return !control_->forked() && control_->members_differ_from(members, deadline);
+}
+
+void Engine::call_ranks(const std::vector<int>& members) {
+  std::lock_guard lock(mutex_);
+  called_ = members;
+  world_.reset();
+  for (const Holding& holding : groups_) name_members(*holding.group);
+}
+
+void Engine::name_members(Group& group) const {
+  if (called_.empty()) return;
+  std::vector<int> names;
+  for (int rank : group.ranks()) {
+    const auto found = std::lower_bound(called_.begin(), called_.end(), rank);
+    if (found == called_.end() || *found != rank) return;
+    names.push_back(static_cast<int>(found - called_.begin()));
+  }
+  group.call_members(std::move(names));
+}
+
 Status Engine::shutdown_status() { return {Code::kStopped, "the engine was shut down"}; }
 
 void Engine::shutdown() {
@@ -198,13 +220,18 @@ Result<std::shared_ptr<Group>> Engine::create_group_of_several(const std::vector
     }
   }
   auto terms = control_->agree_on_group(ranks, offer, deadline);
+  // What was offered stays taken when there is no group after all: others may have begun to use it, and whoever finds
+  // out that it is over later than this rank revokes its page, which must not be another group's by then.
   if (!terms.ok()) {
-    give_back(holding);
+    if (terms.status().code() == Code::kMismatch) give_back(holding);
     return terms.status();
   }
   auto watcher = make_watcher(ranks, terms->shares_memory && !terms->needs_wires);
   auto plane = make_plane(ranks, *terms, holding.area, *watcher, timeout().earlier(deadline));
-  if (!plane.ok()) return plane.status();  // What it took stays taken: others may have begun to use it.
+  if (!plane.ok()) {
+    control_->refuse_group(terms->id, ranks, plane.status());
+    return plane.status();
+  }
   return add_group(terms->id, ranks, std::move(*plane), std::move(watcher), holding);
 }
 
@@ -233,6 +260,7 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   holding.group = group;
   std::lock_guard lock(mutex_);
   if (ended_) return shutdown_status();
+  name_members(*group);
   groups_.push_back(std::move(holding));
   return group;
 }

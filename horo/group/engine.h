@@ -52,6 +52,17 @@ class Engine {
   /// Ranks of the current epoch. Where a group has just lost a member, waits until the survivors have agreed about it
   /// (at most HORO_TIMEOUT), so that all of them get the same answer after the same failure.
   std::vector<int> members();
+  /// Waits until the ranks of the epoch are others than `members`. False at the deadline, or when this rank was
+  /// evicted.
+  bool members_differ_from(const std::vector<int>& members, Deadline deadline);
+  /// Everybody lost so far, and why.
+  std::vector<rendezvous::Loss> losses() const { return control_->losses(); }
+  /// See Control::leave_group().
+  void leave_group(const Group& group) { control_->leave_group(group); }
+  /// From now on rank `members[i]` is called rank i in messages and lists of lost ranks, of the groups that are made
+  /// from now on and of those that have no other members. The group that the engine began with, world(), is forgotten:
+  /// the caller has another.
+  void call_ranks(const std::vector<int>& members);
   /// Rings when a letter has come (Post), when a group is over, and when somebody on this rank rings it.
   Bell& bell() { return *bell_; }
   Log& log() { return log_; }
@@ -113,11 +124,15 @@ class Engine {
                                                      transport::Watcher& watcher, Deadline deadline);
   Result<std::unique_ptr<Plane>> make_hierarchy_plane(const std::vector<int>& ranks, const GroupTerms& terms,
                                                       std::byte* area, std::unique_ptr<MeshPlane> mesh);
+  Result<net::AttachedStream> attach(const std::vector<int>& ranks, int rank, const net::AttachRequest& about,
+                                     Deadline deadline);
   Result<std::vector<std::vector<transport::tcp::Wire>>> connect_streams(const std::vector<int>& ranks,
                                                                          const GroupTerms& terms, Deadline deadline);
   std::unique_ptr<transport::Watcher> make_watcher(const std::vector<int>& ranks, bool shares_memory);
   Result<std::shared_ptr<Group>> add_group(uint64_t id, const std::vector<int>& ranks, std::unique_ptr<Plane> plane,
                                            std::unique_ptr<transport::Watcher> watcher, Holding holding);
+  /// Under the lock. Nothing for a group with members that have no name any more.
+  void name_members(Group& group) const;
   void retire(const Holding& holding);
   void give_back(const Holding& holding);
   collective::Shape shape_of(const std::vector<int>& ranks) const;
@@ -148,6 +163,7 @@ class Engine {
   struct FreePages {
     void operator()(std::byte* memory) const { ::operator delete(memory, std::align_val_t(page_size())); }
   };
+  std::vector<int> called_;  ///< By name; empty: everybody has the name that it started with.
   std::map<std::byte*, std::unique_ptr<std::byte, FreePages>> plain_buffers_;  ///< Without shared memory.
   std::shared_ptr<Group> world_;
   uint64_t solo_groups_ = 0;

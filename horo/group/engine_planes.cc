@@ -21,6 +21,9 @@ using Wanted = collective::Forced::Levels;
 /// Sizes of staging are equal on all members, whose machines may have pages of different sizes.
 constexpr uint64_t kStagingUnit = 4096;
 
+/// Who waits for a peer looks as often whether that is in vain.
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
+
 /// Carries what a waiting thread notices to the control thread, in ranks of the job.
 class GroupWatcher : public transport::Watcher {
  public:
@@ -232,6 +235,27 @@ Result<std::unique_ptr<Plane>> Engine::make_hierarchy_plane(const std::vector<in
                                                                  Levels(shape_of(ranks), member), table_, forced));
 }
 
+Result<net::AttachedStream> Engine::attach(const std::vector<int>& ranks, int rank, const net::AttachRequest& about,
+                                           Deadline deadline) {
+  const net::Address& at = peers_[static_cast<size_t>(rank)].tcp;
+  const auto failed = [&](const Status& why) {
+    return why.prefixed(
+        text("rank ", options_.rank, " cannot open a data stream to rank ", rank, " at ", at.to_string()));
+  };
+  auto socket = net::Socket::connect(at, deadline);
+  if (!socket.ok()) return failed(socket.status());
+  net::AttachConnector connector(std::move(*socket), *control_->link(rank)->outgoing, about, deadline);
+  while (true) {
+    if (const Status moved = connector.progress(); !moved.ok()) return failed(moved);
+    if (connector.done()) return connector.take();
+    const Deadline look = deadline.earlier(Deadline::after(kLookAgain));
+    const Status ready = net::wait_ready(connector.fd(), connector.interest(), look, "attaching a stream");
+    if (ready.ok()) continue;
+    if (ready.code() != Code::kTimeout || deadline.expired()) return failed(ready);
+    HORO_TRY(control_->check_coming(about.group, ranks, rank));
+  }
+}
+
 // The higher rank of a pair opens its streams.
 Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(const std::vector<int>& ranks,
                                                                                const GroupTerms& terms,
@@ -242,21 +266,15 @@ Result<std::vector<std::vector<transport::tcp::Wire>>> Engine::connect_streams(c
     const int rank = ranks[member];
     for (uint32_t stream = 0; rank != options_.rank && stream < streams; ++stream) {
       if (rank < options_.rank) {
-        const Link& link = *control_->link(rank);
         net::AttachRequest about;
-        about.protection = link.protection;
+        about.protection = control_->link(rank)->protection;
         about.epoch = terms.epoch;
         about.group = static_cast<uint32_t>(terms.id);
         about.stream = stream;
-        const net::Address& at = peers_[static_cast<size_t>(rank)].tcp;
-        auto attached = net::attach(at, *link.outgoing, about, deadline);
-        if (!attached.ok()) {
-          return attached.status().prefixed(
-              text("rank ", options_.rank, " cannot open a data stream to rank ", rank, " at ", at.to_string()));
-        }
-        wires[member].emplace_back(std::move(attached->socket), std::move(attached->keys));
+        HORO_ASSIGN(auto attached, attach(ranks, rank, about, deadline));
+        wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       } else {
-        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, rank, stream, deadline));
+        HORO_ASSIGN(auto attached, control_->take_stream(terms.id, ranks, rank, stream, deadline));
         wires[member].emplace_back(std::move(attached.socket), std::move(attached.keys));
       }
     }

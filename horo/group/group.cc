@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "horo/base/check.h"
 #include "horo/base/text.h"
 
 namespace horo::group {
@@ -30,7 +31,8 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
       plane_(std::move(plane)),
       host_(host),
       log_(log),
-      on_devices_(device_operations(options_, *this)) {}
+      on_devices_(device_operations(options_, *this)),
+      names_(options_.ranks) {}
 
 Group::~Group() {
   stop(Status(Code::kStopped, "the group has ended"));
@@ -116,9 +118,22 @@ void Group::stop(const Status& why, Leaving leaving) {
     queued_.fetch_sub(rest.size(), std::memory_order_seq_cst);
     changed_.notify_all();
   }
+  // Who leaves the job is missed as a rank: that it comes to no further operation is no news about this group.
+  if (leaving == Leaving::kWholeRank) passed_.store(~uint64_t{0}, std::memory_order_release);
   plane_->revoke(leaving == Leaving::kWholeRank ? std::vector<int>{options_.member} : std::vector<int>{});
   for (const RequestHandle& request : rest) request->finish(why);
   if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.
+}
+
+std::vector<int> Group::names() const {
+  std::lock_guard lock(mutex_);
+  return names_;
+}
+
+void Group::call_members(std::vector<int> names) {
+  HORO_CHECK(names.size() == options_.ranks.size(), "every member has a name");
+  std::lock_guard lock(mutex_);
+  names_ = std::move(names);
 }
 
 std::vector<int> Group::gone() const {
@@ -167,11 +182,14 @@ Status Group::execute(const collective::Operation& operation, const std::byte* i
 Status Group::execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out,
                               Deadline deadline, bool may_spin) {
   const uint64_t number = number_.load(std::memory_order_relaxed) + 1;
-  number_.store(number, std::memory_order_relaxed);
+  number_.store(number, std::memory_order_seq_cst);
   const Job job{number, operation, in, out, deadline, may_spin};
-  Status status = plane_->run(job);
+  // Either this thread sees that a member has left, or the control thread sees this operation and revokes the plane.
+  const bool all_come = number <= left_after_.load(std::memory_order_seq_cst);
+  Status status = all_come ? plane_->run(job) : Status(Code::kStopped, "a member has left the group");
   if (!status.ok()) return end(job, std::move(status));
   completed_.store(number, std::memory_order_release);
+  passed_.store(number, std::memory_order_release);
   return status;
 }
 
@@ -180,6 +198,7 @@ Status Group::end(const Job& job, Status status) {
     case Code::kMismatch:
     case Code::kUnavailable:
     case Code::kInvalidArgument:
+      passed_.store(job.number, std::memory_order_release);
       return status;  // Equal on all members; the group goes on.
     case Code::kTimeout:
     case Code::kCorrupt:
@@ -200,7 +219,7 @@ Status Group::end(const Job& job, Status status) {
 void Group::await_reason() {
   const auto limit = plane_->gone().empty() ? kReasonLimit : kKnownLossLimit;
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, limit, [this] { return over_ || revoked_epoch_ > 0 || host_.fenced(); });
+  changed_.wait_for(lock, limit, [this] { return over_ || left_ || revoked_epoch_ > 0 || host_.fenced(); });
 }
 
 // Waits until the survivors have decided about this operation. The control thread drives the decision; this thread
@@ -215,12 +234,13 @@ Status Group::settle(const Job& job, const Status& cause) {
       answer_revocation();
       lock.lock();
     }
-    if (over_ || host_.fenced()) break;
+    if (over_ || host_.fenced() || job.number > left_after_.load(std::memory_order_relaxed)) break;
     if (decision_ && decision_->final < job.number) break;
     if (decision_ && plane_->held() >= job.number) {
       lock.unlock();
       HORO_TRY(plane_->accept(job, {}));
       completed_.store(job.number, std::memory_order_release);
+      passed_.store(job.number, std::memory_order_release);
       return {};
     }
     if (auto found = served_.find(job.number); decision_ && found != served_.end()) {
@@ -229,6 +249,7 @@ Status Group::settle(const Job& job, const Status& cause) {
       lock.unlock();
       HORO_TRY(plane_->accept(job, result));
       completed_.store(job.number, std::memory_order_release);
+      passed_.store(job.number, std::memory_order_release);
       return {};
     }
     if (changed_.wait_until(lock, limit.at()) == std::cv_status::timeout) {
@@ -246,8 +267,11 @@ Status Group::failure(const Job& job, const Status& cause) const {
     const Status numbered = status.with_operation(job.number);
     return cause.contents_intact() ? numbered : numbered.with_contents_lost();
   };
-  const auto why = reason(text("operation ", job.number, " (", transport::name(job.operation.kind), ")"));
-  return finish(why.value_or(cause));
+  if (const auto why = reason(text("operation ", job.number, " (", transport::name(job.operation.kind), ")"))) {
+    return finish(*why);
+  }
+  std::lock_guard lock(mutex_);
+  return finish(left_.value_or(cause));
 }
 
 std::optional<Status> Group::reason(std::string_view what) const {
@@ -256,16 +280,19 @@ std::optional<Status> Group::reason(std::string_view what) const {
     std::lock_guard lock(mutex_);
     if (over_) return over_;
   }
+  const std::vector<int> names = this->names();
   std::set<int> lost;
-  for (int member : plane_->gone()) lost.insert(options_.ranks[static_cast<size_t>(member)]);
+  for (int member : plane_->gone()) lost.insert(names[static_cast<size_t>(member)]);
   std::string reasons;
   for (const Loss& loss : host_.losses()) {
-    if (std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank) == options_.ranks.end()) continue;
-    lost.insert(loss.rank);
-    reasons += text(reasons.empty() ? " (" : "; ", "rank ", loss.rank, ": ", rendezvous::name(loss.reason));
+    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), loss.rank);
+    if (member == options_.ranks.end()) continue;
+    const int name = names[static_cast<size_t>(member - options_.ranks.begin())];
+    lost.insert(name);
+    reasons += text(reasons.empty() ? " (" : "; ", "rank ", name, ": ", rendezvous::name(loss.reason));
   }
   if (!reasons.empty()) reasons += ")";
-  if (lost.erase(options_.ranks[static_cast<size_t>(options_.member)]) > 0) {
+  if (lost.erase(names[static_cast<size_t>(options_.member)]) > 0) {
     return Status(Code::kEvicted, text("the other ranks went on without this one; ", what, " has no result here"));
   }
   if (lost.empty()) return std::nullopt;
@@ -279,11 +306,23 @@ std::optional<Status> Group::over() const {
   if (!is_over_.load(std::memory_order_acquire)) return std::nullopt;
   if (auto why = reason(text("group ", options_.id))) return why;
   std::lock_guard lock(mutex_);
-  return left_.value_or(Status(Code::kStopped, "the group was revoked"));
+  if (left_) return left_;
+  if (Clock::now() < over_since_ + kReasonLimit) return std::nullopt;
+  return Status(Code::kStopped, "the group was revoked");
+}
+
+Deadline Group::ask_again() const {
+  if (!is_over_.load(std::memory_order_acquire) || over()) return Deadline::never();
+  std::lock_guard lock(mutex_);
+  return Deadline(over_since_ + kReasonLimit);
 }
 
 void Group::note_over() {
-  is_over_.store(true, std::memory_order_release);
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_over_.load(std::memory_order_relaxed)) over_since_ = Clock::now();
+    is_over_.store(true, std::memory_order_release);
+  }
   host_.over_changed();
 }
 
@@ -307,11 +346,17 @@ void Group::wait_over(Duration span) {
   changed_.wait_for(lock, span, [this] { return is_over_.load(std::memory_order_acquire); });
 }
 
-void Group::member_left(int rank) {
+void Group::member_left(int rank, uint64_t passed) {
   {
     std::lock_guard lock(mutex_);
-    if (!left_) left_ = Status(Code::kStopped, text("rank ", rank, " has ended the group")).with_lost({rank});
+    left_after_.store(std::min(passed, left_after_.load(std::memory_order_relaxed)), std::memory_order_seq_cst);
+    changed_.notify_all();
+    const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), rank);
+    const int name =
+        member == options_.ranks.end() ? rank : names_[static_cast<size_t>(member - options_.ranks.begin())];
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", name, " has ended the group")).with_lost({name});
   }
+  if (number_.load(std::memory_order_seq_cst) > passed) plane_->revoke({});
   note_over();
 }
 
@@ -326,12 +371,16 @@ void Group::answer_revocation() {
   host_.report(epoch, {options_.id, completed, std::max(completed, plane_->held())});
 }
 
-void Group::revoke(const rendezvous::output::Revoke& revoke) {
+std::vector<int> Group::gone_of(const rendezvous::LostSet& lost) const {
   std::vector<int> gone;
   for (size_t member = 0; member < options_.ranks.size(); ++member) {
-    if (revoke.lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
+    if (lost.contains(options_.ranks[member])) gone.push_back(static_cast<int>(member));
   }
-  plane_->revoke(gone);
+  return gone;
+}
+
+void Group::revoke(const rendezvous::output::Revoke& revoke) {
+  plane_->revoke(gone_of(revoke.lost));
   {
     std::lock_guard lock(mutex_);
     revoked_epoch_ = revoke.epoch;
@@ -343,13 +392,18 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
 }
 
 void Group::decide(const rendezvous::output::Decide& decision) {
+  bool revoked = false;
   {
     std::lock_guard lock(mutex_);
+    revoked = revoked_epoch_ > 0;
     decision_ = decision;
     settle_when_complete();
     changed_.notify_all();
   }
-  note_over();  // Known already, unless the loss came before the group did.
+  if (revoked) return note_over();
+  // The loss came before the group did. Members that wait for one that has found out must be woken.
+  plane_->revoke(gone_of(decision.lost));
+  note_over();
 }
 
 void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {

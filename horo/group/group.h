@@ -79,6 +79,9 @@ class Group : private DeviceHost {
   int member() const { return options_.member; }
   int size() const { return static_cast<int>(options_.ranks.size()); }
   const std::vector<int>& ranks() const { return options_.ranks; }
+  /// What the members are called in messages and in lists of lost ranks: their ranks, unless call_members() said else.
+  std::vector<int> names() const;
+  void call_members(std::vector<int> names);
   const collective::Shape& shape() const { return options_.shape; }
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
@@ -86,6 +89,8 @@ class Group : private DeviceHost {
   std::string_view device_path_name() const { return on_devices_ ? on_devices_->path_name() : "none"; }
   const GroupOptions::Ways& ways() const { return options_.ways; }
 
+  /// Of the last operation that ended here as on all members: it succeeded, or all refused it.
+  uint64_t passed() const { return passed_.load(std::memory_order_acquire); }
   /// How many operations have begun here.
   uint64_t operations() const { return number_.load(std::memory_order_relaxed); }
 
@@ -95,7 +100,11 @@ class Group : private DeviceHost {
   /// Why nothing can succeed in this group any more, with the ranks lost so far (a member is gone, left or gave up;
   /// this rank was evicted or stopped): what later operations get, without their number. None while the group lives.
   /// The engine's bell rings when it changes. From any thread; one atomic while there is none.
+  ///
+  /// Members may find the group revoked before they hear why. So long, but not longer than ask_again(), there is none.
   std::optional<Status> over() const;
+  /// Never, unless the group is over and it is not known why.
+  Deadline ask_again() const;
   /// This rank gives the group up: it is over, here and, as soon as they hear of it, on the other members.
   void give_up(const Status& why) override;
   /// Somebody here has waited for a word of `member` since then: it is probed, and evicted if it is frozen. To be told
@@ -119,8 +128,9 @@ class Group : private DeviceHost {
   void decide(const rendezvous::output::Decide& decision);
   /// A member gave the group up.
   void abandoned(const Status& why);
-  /// A member has ended the group in order. What it brought to operations under way still counts.
-  void member_left(int rank);
+  /// A member has left the group in order after operation `passed`. What it brought to that and earlier ones counts; it
+  /// comes to no later one, so that those fail everywhere.
+  void member_left(int rank, uint64_t passed);
   /// A retained result, for a member that lacks it.
   std::span<const std::byte> retained(uint64_t operation) const { return plane_->retained(operation); }
   void accept_served(uint64_t operation, std::vector<std::byte> result);
@@ -146,6 +156,8 @@ class Group : private DeviceHost {
   void note_waiting(Time since) override;
   void warn(const std::string& words) override { log_.warning(words); }
   void await_reason();
+  /// Members, by their places.
+  std::vector<int> gone_of(const rendezvous::LostSet& lost) const;
   void answer_revocation();
   void settle_when_complete();
   Status ensure_worker();
@@ -160,17 +172,21 @@ class Group : private DeviceHost {
 
   /// The execution token: true while somebody executes an operation.
   std::atomic<bool> token_{false};
-  std::atomic<uint64_t> queued_{0};       ///< Size of queue_, to be read without the lock.
-  std::atomic<uint64_t> number_{0};       ///< Of the operation that runs or ran last. Written under the token.
-  std::atomic<uint64_t> completed_{0};    ///< Of the last that succeeded.
-  std::atomic<bool> must_answer_{false};  ///< A revocation waits for this group's report.
-  std::atomic<bool> is_over_{false};      ///< over() has something to say.
+  std::atomic<uint64_t> queued_{0};     ///< Size of queue_, to be read without the lock.
+  std::atomic<uint64_t> number_{0};     ///< Of the operation that runs or ran last. Written under the token.
+  std::atomic<uint64_t> completed_{0};  ///< Of the last that succeeded.
+  std::atomic<uint64_t> passed_{0};     ///< See passed().
+  std::atomic<uint64_t> left_after_{~uint64_t{0}};  ///< The last that all members come to.
+  std::atomic<bool> must_answer_{false};            ///< A revocation waits for this group's report.
+  std::atomic<bool> is_over_{false};                ///< over() has something to say.
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<RequestHandle> queue_;
+  std::vector<int> names_;      ///< By member.
   std::optional<Status> over_;  ///< Why nothing can succeed any more, if it is not a lost member.
-  std::optional<Status> left_;  ///< Why no new operation can, once nothing else is known.
+  std::optional<Status> left_;  ///< Why nothing after left_after_ can.
+  Time over_since_{};           ///< When is_over_ was set.
   bool stopped_ = false;        ///< stop() was called.
   uint64_t revoked_epoch_ = 0;
   std::optional<rendezvous::output::Decide> decision_;

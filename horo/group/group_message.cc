@@ -37,6 +37,7 @@ std::vector<std::byte> encode(const JoinGroup& join) {
   writer.boolean(join.offer.shares_memory);
   writer.u64(join.offer.area);
   writer.u64(join.offer.page);
+  writer.u64(join.offer.attempt);
   writer.count(join.offer.settings.size());
   for (const std::string& setting : join.offer.settings) writer.string(setting);
   return writer.take();
@@ -51,6 +52,7 @@ std::vector<std::byte> encode(const GroupReady& ready) {
   writer.boolean(ready.terms.shares_memory);
   for (uint64_t area : ready.terms.areas) writer.u64(area);
   for (uint64_t page : ready.terms.pages) writer.u64(page);
+  for (uint64_t attempt : ready.terms.attempts) writer.u64(attempt);
   writer.string(std::string_view(ready.terms.refusal).substr(0, GroupTerms::kMostRefusal));
   return writer.take();
 }
@@ -70,6 +72,7 @@ Result<JoinGroup> decode_join_group(std::span<const std::byte> bytes, int size) 
   join.offer.shares_memory = reader.boolean();
   join.offer.area = reader.u64();
   join.offer.page = reader.u64();
+  join.offer.attempt = reader.u64();
   join.offer.settings.resize(reader.count(GroupOffer::kMostSettings, 4));
   for (std::string& setting : join.offer.settings) setting = reader.string(GroupOffer::kMostSettingBytes);
   HORO_TRY(reader.finish());
@@ -86,6 +89,7 @@ Result<GroupReady> decode_group_ready(std::span<const std::byte> bytes, int size
   ready.terms.shares_memory = reader.boolean();
   for (size_t i = 0; i < ready.ranks.size(); ++i) ready.terms.areas.push_back(reader.u64());
   for (size_t i = 0; i < ready.ranks.size(); ++i) ready.terms.pages.push_back(reader.u64());
+  for (size_t i = 0; i < ready.ranks.size(); ++i) ready.terms.attempts.push_back(reader.u64());
   ready.terms.refusal = reader.string(GroupTerms::kMostRefusal);
   HORO_TRY(reader.finish());
   return ready;

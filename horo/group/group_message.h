@@ -19,6 +19,7 @@ struct GroupOffer {
   bool shares_memory = false;  ///< With all members on its host.
   uint64_t area = 0;           ///< Its staging, in its segment.
   uint64_t page = 0;           ///< The control page of its host, in its control region, if it is the first one there.
+  uint64_t attempt = 0;        ///< Counts the member's offers: it knows by it which of them the terms are about.
   /// "HORO_X=value", of what must be set alike by all members.
   std::vector<std::string> settings;
   friend bool operator==(const GroupOffer&, const GroupOffer&) = default;
@@ -33,6 +34,7 @@ struct GroupTerms {
   bool shares_memory = false;  ///< Every member does, with those on its host.
   std::vector<uint64_t> areas;
   std::vector<uint64_t> pages;
+  std::vector<uint64_t> attempts;
   std::string refusal;  ///< Why there is no such group. Cut to kMostRefusal when written.
   friend bool operator==(const GroupTerms&, const GroupTerms&) = default;
 };

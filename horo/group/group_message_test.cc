@@ -5,11 +5,17 @@
 namespace horo::group {
 namespace {
 
-const JoinGroup kJoin{.ranks = {0, 2, 5},
-                      .offer = {.needs_wires = true, .area = 4096, .page = 64, .settings = {"HORO_X=1", ""}}};
-const GroupReady kReady{
-    .ranks = {1, 3},
-    .terms = {.id = 7, .epoch = 2, .shares_memory = true, .areas = {0, 1 << 20}, .pages = {64, 0}, .refusal = "no"}};
+const JoinGroup kJoin{
+    .ranks = {0, 2, 5},
+    .offer = {.needs_wires = true, .area = 4096, .page = 64, .attempt = 3, .settings = {"HORO_X=1", ""}}};
+const GroupReady kReady{.ranks = {1, 3},
+                        .terms = {.id = 7,
+                                  .epoch = 2,
+                                  .shares_memory = true,
+                                  .areas = {0, 1 << 20},
+                                  .pages = {64, 0},
+                                  .attempts = {1, 2},
+                                  .refusal = "no"}};
 
 TEST(GroupMessage, SurvivesBeingWrittenAndRead) {
   EXPECT_EQ(*decode_join_group(encode(kJoin), 6), kJoin);
@@ -42,6 +48,7 @@ TEST(GroupMessage, OfRanksThatAreNoGroupIsRefused) {
     GroupReady ready{.ranks = ranks, .terms = {}};
     ready.terms.areas.resize(ranks.size());
     ready.terms.pages.resize(ranks.size());
+    ready.terms.attempts.resize(ranks.size());
     EXPECT_EQ(decode_group_ready(encode(ready), 6).status().code(), Code::kCorrupt);
   }
 }

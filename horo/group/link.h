@@ -31,6 +31,7 @@ enum class ControlType : uint8_t {
   kLeaveGroup = 10,    ///< The sender has ended a group and reads nothing of it any more.
   kLetters = 11,       ///< Bytes of the stream of letters to this member of a group, from `offset` on.
   kLettersTaken = 12,  ///< The sender has taken that stream up to `offset`.
+  kWithdraw = 13,      ///< To the first member of a new group: the sender's kJoinGroup, which counts no more.
 };
 
 /// What a peer on the same host has passed to us.

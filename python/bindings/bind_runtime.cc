@@ -109,6 +109,9 @@ void bind_runtime(nb::module_& module) {
       .def("is_homogeneous", of<&Runtime::is_homogeneous>)
       .def("mpi_enabled", [](const Job& self) { return horo_runtime_mpi_enabled(self.runtime.get()) == 1; })
       .def("mpi_threads", [](const Job& self) { return horo_runtime_mpi_threads(self.runtime.get()) == 1; })
+      .def("epoch", of<&Runtime::epoch>)
+      .def(
+          "reform", [](Job& self, double timeout) { self.runtime.reform(timeout); }, nb::arg("timeout"), Unlocked())
       .def(
           "start_timeline",
           [](Job& self, const std::string& path, bool cycles) { self.runtime.start_timeline(path, cycles); },

@@ -8,7 +8,13 @@ from typing import Any
 
 from horo import _horo
 from horo.communicators import is_communicator
-from horo.process_sets import ProcessSet, enter_sets_of_communicators, enter_static_sets, leave_all_sets
+from horo.process_sets import (
+    ProcessSet,
+    enter_sets_of_communicators,
+    enter_static_sets,
+    follow_reform,
+    leave_all_sets,
+)
 from horo.world import world
 
 
@@ -57,6 +63,17 @@ def shutdown() -> None:
     """Leaves the job. What is under way fails. Also called at the end of the process."""
     world.shutdown()
     leave_all_sets()
+
+
+def reform(timeout: float = 600.0) -> None:
+    """Goes on without the ranks that are gone, in place: no process restarts, nothing connects again.
+
+    All survivors call it when their operations have failed because of a lost rank, and have `timeout` seconds to come.
+    They are numbered anew in the order of their ranks: rank(), size() and the places on hosts change. Process sets that
+    have lost a rank are over; the others go on. Without a loss the same ranks begin anew.
+    """
+    world.reform(timeout)
+    follow_reform()
 
 
 def is_initialized() -> bool:

@@ -1,22 +1,25 @@
 """Training that goes on after a failure: states that can be saved, restored and synchronised, and the loop around them.
 
-The size of a job is fixed in this version. A failure of an operation is survived: all ranks go back to their last
-commit, join the job again and go on from there. A rank that is gone does not come back; the job ends then, and says so.
+When a rank is lost, the others go back to their last commit, go on as a smaller job in place, and train from there:
+`horo run --min-np` lets them. No process restarts, and nothing connects again (docs/elastic.md).
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import os
 import queue
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from horo.basics import init, shutdown
-from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InitializationError
+from horo.basics import init, is_initialized, reform, size
+from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-# The same failure so often, and nothing committed in between: it will not go away.
+# Failures without a lost rank so often, and nothing committed in between: they will not go away.
 _MOST_RESETS = 3
+# What no reset mends: the program asks for different things on different ranks; the others went on without this one.
+_LASTING = ("mismatch", "evicted", "forked", "incompatible")
 
 REMOVED = 1  # Of HostUpdateResult: hosts have gone, and none has come.
 
@@ -105,50 +108,63 @@ class ObjectState(State):
             setattr(self, name, copy.deepcopy(value))
 
 
-class _Attempts:
-    """How often the job was joined anew without anything committed in between."""
+class _Resets:
+    """How often the job has begun anew, and whether it may again."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._commits = state._commits
-        self._resets = 0
+        self._limit = _whole_number("HORO_RESET_LIMIT", 0)
+        self._all = 0
+        self._in_vain = 0  # Without a lost rank, and without anything committed in between.
 
     def failed(self, error: HorovodInternalError) -> None:
-        if error.lost_ranks:
-            gone = ", ".join(str(rank) for rank in error.lost_ranks)
-            raise HorovodInternalError(
-                f"rank {gone} is gone, and this job has a fixed size: ranks that come and go need an elastic launcher, "
-                f"which this version does not have. Start the job again. ({error})",
-                error.code,
-                error.lost_ranks,
-            ) from error
+        if error.code in _LASTING:
+            raise error
+        self.count()
         if self._state._commits != self._commits:
-            self._commits, self._resets = self._state._commits, 0
-        self._resets += 1
-        if self._resets > _MOST_RESETS:
+            self._commits, self._in_vain = self._state._commits, 0
+        if error.lost_ranks:
+            return
+        self._in_vain += 1
+        if self._in_vain > _MOST_RESETS:
             raise HorovodInternalError(
-                f"training failed {self._resets} times without a commit in between, the last time with: {error}",
+                f"training failed {self._in_vain} times without a commit in between, the last time with: {error}",
                 error.code,
                 error.lost_ranks,
             ) from error
 
+    def count(self) -> None:
+        self._all += 1
+        if 0 < self._limit < self._all:
+            raise HorovodInternalError(
+                f"the job has begun anew {self._limit} times, which is as often as HORO_RESET_LIMIT (--reset-limit) "
+                "allows"
+            )
 
-def _join_anew(reset: Callable[[], None]) -> None:
+
+def _whole_number(variable: str, otherwise: int) -> int:
+    words = (os.environ.get(variable) or os.environ.get(variable.replace("HORO_", "HOROVOD_")) or "").strip()
     try:
-        reset()
-    except InitializationError as error:
-        raise InitializationError(
-            f"not all ranks have joined the job again, and it has a fixed size: ranks that come and go need an elastic "
-            f"launcher, which this version does not have. ({error})",
-            error.code,
-            error.lost_ranks,
-        ) from error
+        return int(words or otherwise)
+    except ValueError:
+        raise ValueError(f"{variable}={words!r} is no whole number") from None
 
 
 def reset_job() -> None:
-    """This rank leaves the job and joins it again, as all others do."""
-    shutdown()
-    init()
+    """The ranks that are left go on as one job, in place. Every one of them calls it."""
+    if not is_initialized():
+        return init()
+    # Left to the library's own limits would be too short: a rank may come late, from a long validation, say.
+    reform(float(_whole_number("HORO_ELASTIC_TIMEOUT", 600)))
+    least = _whole_number("HORO_ELASTIC_MIN_RANKS", 1)
+    if size() < least:
+        raise HorovodInternalError(
+            f"{size()} ranks are left, fewer than the {least} that HORO_ELASTIC_MIN_RANKS (--min-np) asks for, and no "
+            "others can come",
+            "unavailable",
+        )
+    return None
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None] = reset_job) -> Callable[..., Any]:
@@ -156,21 +172,25 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] = reset_job) -> C
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
-        attempts = _Attempts(state)
-        skip_sync = False
+        resets = _Resets(state)
+        skip_sync = begun_anew = False
         while True:
             try:
+                # A rank may be lost in here too, whatever the program does in its callbacks.
+                if begun_anew:
+                    state.on_reset()
                 if not skip_sync:
                     state.sync()
                 return func(state, *args, **kwargs)
             except HorovodInternalError as error:
                 state.restore()
-                attempts.failed(error)
+                resets.failed(error)
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
+                resets.count()
                 skip_sync = interrupt.skip_sync
-            _join_anew(reset)
-            state.on_reset()
+            reset()
+            begun_anew = True
 
     return wrapper
 

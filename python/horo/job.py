@@ -29,15 +29,20 @@ _LAST_WORDS_SECONDS = 15.0
 
 
 def run_job(
-    call: tuple[Any, tuple[Any, ...], dict[str, Any]], size: int, words: list[str], executable: str
+    call: tuple[Any, tuple[Any, ...], dict[str, Any]],
+    size: int,
+    words: list[str],
+    executable: str,
+    elastic: bool = False,
 ) -> list[Any]:
-    """Runs `call`, a function with its arguments, on `size` ranks; `words` are flags of `horo run`."""
+    """Runs `call`, a function with its arguments, on `size` ranks; `words` are flags of `horo run`. Of an elastic job
+    those that are left at the end return something."""
     blob = pickle.dumps((sys.path, pickling.dumps_call(*call)))
     with tempfile.TemporaryDirectory(prefix="horo-run-") as folder:
-        return _run_in(Path(folder), blob, size, words, executable)
+        return _run_in(Path(folder), blob, size, words, executable, elastic)
 
 
-def _run_in(folder: Path, call: bytes, size: int, words: list[str], executable: str) -> list[Any]:
+def _run_in(folder: Path, call: bytes, size: int, words: list[str], executable: str, elastic: bool) -> list[Any]:
     # The folder is this user's alone (mode 0700), so nobody can change what is unpickled from it.
     written = os.open(folder / "call", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(written, "wb") as file:
@@ -51,8 +56,9 @@ def _run_in(folder: Path, call: bytes, size: int, words: list[str], executable: 
         problem = said or f"horo run ended with exit code {code}"
         raise (ValueError if code == 2 else RuntimeError)(problem) from None
     results = {rank: _read_result(folder / f"rank.{rank}") for rank in range(size)}
-    if code == 0 and all(result is not None and "value" in result for result in results.values()):
-        return [pickle.loads(results[rank]["value"]) for rank in range(size)]
+    returned = [result["value"] for result in results.values() if result is not None and "value" in result]
+    if code == 0 and returned and (elastic or len(returned) == size):
+        return [pickle.loads(value) for value in returned]
     raise _failure(outcome, results, said)
 
 

@@ -41,9 +41,10 @@ def run(
     returned, in their order.
 
     An exception of a rank is raised here, with the rank's traceback as its cause (a RankTraceback, which knows the
-    rank). RankFailedError is raised for a rank that ended without one. `hosts` ("a:2,b:4") and `hostfile` are those of
-    `horo run`, as are the other arguments. The function goes by value with cloudpickle where that is installed; without
-    it, it has to be importable on the ranks by its name.
+    rank). RankFailedError is raised for a rank that ended without one. With `min_num_proc` the job goes on without
+    ranks that are lost, as long as so many are left, and those return something (docs/elastic.md). `hosts` ("a:2,b:4")
+    and `hostfile` are those of `horo run`, as are the other arguments. The function goes by value with cloudpickle
+    where that is installed; without it, it has to be importable on the ranks by its name.
     """
     if np is not None:
         warnings.warn("np is called num_proc now", DeprecationWarning, stacklevel=2)
@@ -51,13 +52,10 @@ def run(
     if network_interface is not None:
         warnings.warn("network_interface is called network_interfaces now", DeprecationWarning, stacklevel=2)
         network_interfaces = network_interface if network_interfaces is None else network_interfaces
-    _refuse_elastic(
-        min_num_proc=min_num_proc,
-        max_num_proc=max_num_proc,
-        min_np=min_np,
-        max_np=max_np,
+    min_num_proc = min_np if min_num_proc is None else min_num_proc
+    max_num_proc = max_np if max_num_proc is None else max_num_proc
+    _refuse_growing(
         slots=slots,
-        reset_limit=reset_limit,
         cooldown_range=cooldown_range,
         host_discovery_script=host_discovery_script,
     )
@@ -76,6 +74,9 @@ def run(
         "--output-filename": output_filename,
         "--network-interfaces": network_interfaces,
         "--mpi-args": mpi_args,
+        "--min-num-proc": min_num_proc,
+        "--max-num-proc": max_num_proc,
+        "--reset-limit": reset_limit,
     }
     switches = {"--disable-cache": disable_cache, "--verbose": verbose, "--gloo": use_gloo, "--mpi": use_mpi}
     words = [f"{name}={value}" for name, value in flags.items() if value is not None]
@@ -83,7 +84,8 @@ def run(
     # Ranks import this package too, and start sooner without all that this needs.
     from horo.job import run_job
 
-    return run_job((func, tuple(args), dict(kwargs or {})), num_proc, words, executable or sys.executable)
+    elastic = min_num_proc is not None or max_num_proc is not None
+    return run_job((func, tuple(args), dict(kwargs or {})), num_proc, words, executable or sys.executable, elastic)
 
 
 def run_commandline() -> NoReturn:
@@ -96,10 +98,9 @@ def run_commandline() -> NoReturn:
     os.execv(program, [program, "run", *sys.argv[1:]])
 
 
-def _refuse_elastic(**arguments: Any) -> None:
+def _refuse_growing(**arguments: Any) -> None:
     given = [name for name, value in arguments.items() if value is not None]
     if given:
         raise NotImplementedError(
-            f"{', '.join(given)}: this version runs jobs of a fixed size, where a lost rank ends the job; "
-            "use num_proc and hosts or hostfile"
+            f"{', '.join(given)}: in this version no ranks enter a job that runs; use num_proc and hosts or hostfile"
         )

@@ -35,7 +35,7 @@ class ProcessSet:
         if self.ranks is None and self.mpi_comm is not None:
             return ranks_among(self.mpi_comm, world.communicator)
         if self.ranks is None:
-            raise ValueError("this process set was removed; make a new one")
+            raise ValueError("this process set was removed, or has lost a rank; make a new one")
         return self.ranks
 
     def number(self) -> int:
@@ -100,6 +100,19 @@ def enter_sets_of_communicators(sets: Sequence[ProcessSet]) -> None:
                 one.process_set_id, one.ranks = number, list(ranks)
                 _known.append(one)
     barrier()  # Who left now would take the sets from those who are still making them.
+
+
+def follow_reform() -> None:
+    """The ranks have other numbers now; process sets that have lost a rank are over."""
+    global_process_set.ranks = list(range(world.runtime.size()))
+    numbers = world.runtime.set_numbers()
+    for one in list(_known):
+        if one.process_set_id in numbers:
+            one.ranks = list(world.runtime.set_ranks(one.process_set_id))
+        else:
+            one.process_set_id = None
+            one.ranks = None
+            _known.remove(one)
 
 
 def leave_all_sets() -> None:

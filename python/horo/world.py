@@ -54,11 +54,17 @@ class World:
         self._meeting: Meeting | None = None  # That this process opened, for those who come again.
         self.communicator: Any | None = None
         self._exit_hook = False
+        self._era = 0
         self._counters: dict[tuple[int, str], int] = {}
 
     @property
     def initialized(self) -> bool:
         return self._runtime is not None
+
+    @property
+    def era(self) -> int:
+        """Another number after every change of the ranks: the job was joined anew, or goes on without some of them."""
+        return self._era
 
     @property
     def runtime(self) -> Runtime:
@@ -94,6 +100,7 @@ class World:
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
+            self._era += 1
             runtime.publish()
             self.communicator = communicator
             if not self._exit_hook:
@@ -109,6 +116,15 @@ class World:
         boot = importlib.import_module("horo.torch.torchrun")
         place, self._meeting = boot.place_of_store()
         return place
+
+    def reform(self, timeout: float) -> None:
+        """Goes on without the ranks that are lost. All that are left call it; `timeout` seconds for all to come."""
+        runtime = self.runtime
+        interruptibly(lambda: runtime.reform(timeout))
+        with self._lock:
+            # The ranks were not at the same point when their operations failed.
+            self._counters.clear()
+            self._era += 1
 
     def shutdown(self) -> None:
         with self._lock:

@@ -184,14 +184,28 @@ def test_the_signature_is_horovods() -> None:
     assert all(parameters[name].default is None for name in names[4:])
 
 
-def test_old_names_work_and_elastic_ones_are_refused() -> None:
+def test_old_names_work_and_those_of_growing_jobs_are_refused() -> None:
     with pytest.warns(DeprecationWarning, match="num_proc"):
         assert horo.run(os.getcwd, np=2) == [os.getcwd()] * 2
     with pytest.warns(DeprecationWarning, match="network_interfaces"):
         assert horo.run(os.getcwd, network_interface="lo") == [os.getcwd()]
-    for name in ("min_num_proc", "max_np", "host_discovery_script", "slots", "reset_limit", "cooldown_range"):
-        with pytest.raises(NotImplementedError, match=f"{name}: .*fixed size"):
+    for name in ("host_discovery_script", "slots", "cooldown_range"):
+        with pytest.raises(NotImplementedError, match=f"{name}: .*no ranks enter"):
             horo.run(os.getcwd, **{name: 1})
+
+
+def die_or(survive: Callable[[], object]) -> int:
+    if os.environ["HORO_RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    survive()
+    return int(os.environ["HORO_RANK"])
+
+
+def test_of_an_elastic_job_those_return_that_are_left() -> None:
+    assert horo.run(die_or, (os.getcwd,), num_proc=3, min_num_proc=2) == [0, 2]
+    with pytest.raises(horo.RankFailedError) as caught:
+        horo.run(die_or, (signal.pause,), num_proc=3, min_np=3, reset_limit=5)
+    assert (caught.value.rank, caught.value.signal) == (1, signal.SIGKILL)
 
 
 def test_arguments_reach_the_launcher(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

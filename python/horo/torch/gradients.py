@@ -51,6 +51,7 @@ class Gradients:
         self._hooked = world.runtime.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
         self._waits = waits_in_backward()
         self._runtime: _horo.Runtime | None = None
+        self._era = 0
         self._works = False
         self._under_way: list[tuple[Handle | Callable[[], Any], list[tuple[Slot | Parcel, Any, Any]]]] = []
         self.slots: dict[torch.Tensor, Slot] = {}
@@ -88,12 +89,12 @@ class Gradients:
     def works(self) -> bool:
         """Whether there is anybody to reduce with."""
         runtime = world.runtime
-        if runtime is not self._runtime:
-            self._runtime = runtime
+        if world.era != self._era:
+            self._runtime, self._era = runtime, world.era
             ranks = self.settings.process_set
             self._works = self._hooked and ranks.included() and ranks.size() > 1
             self._arrivals.runtime = runtime if self._works and self.in_gradients else None
-            self._under_way = []  # What belonged to another runtime has ended.
+            self._under_way = []  # What belonged to other ranks has ended.
             self.reset()
             self.joined()
         return self._works

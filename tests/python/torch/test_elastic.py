@@ -1,4 +1,4 @@
-"""Training that goes on after a failure, in a job of a fixed size."""
+"""Training that goes on after a failure. Ranks that die: tests/python/test_elastic_job.py."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def train_one(state: Any) -> None:
     state.batch += 1
 
 
-def disagree(hvd: ModuleType) -> None:
-    """Fails on all ranks, as a mismatch does; alone by hand."""
-    if hvd.size() == 1:
-        raise HorovodInternalError("alone")
-    hvd.allreduce(torch.ones(1 + hvd.rank()), name="disagreement")
+def fail(hvd: ModuleType) -> None:
+    """One rank gives up, and the others hear of it."""
+    if hvd.rank() == hvd.size() - 1:
+        raise HorovodInternalError("planted")
+    while True:
+        hvd.allreduce(torch.ones(1), name="until it fails")
 
 
 def test_an_unmodified_loop_trains_and_ranks_agree(hvd: ModuleType) -> None:
@@ -66,7 +67,7 @@ def test_a_failure_goes_back_to_the_last_commit(hvd: ModuleType) -> None:
         while state.batch < 4:
             train_one(state)
             if len(calls) == 1 and state.batch == 3:
-                disagree(hvd)
+                fail(hvd)
             if state.batch == 2:
                 state.commit()
 
@@ -89,7 +90,7 @@ def test_a_failure_goes_back_to_the_last_commit(hvd: ModuleType) -> None:
     torch.testing.assert_close(state.model.weight, model.weight)
 
 
-def test_a_failure_inside_a_backward_pass_is_survived(hvd: ModuleType) -> None:
+def test_ranks_that_ask_for_different_things_do_not_begin_anew(hvd: ModuleType) -> None:
     tries: list[int] = []
 
     @hvd.elastic.run
@@ -102,12 +103,15 @@ def test_a_failure_inside_a_backward_pass_is_survived(hvd: ModuleType) -> None:
             extra(torch.ones(1, 1 + hvd.rank())).sum().backward()
             optimizer.step()
             if hvd.size() == 1:
-                raise HorovodInternalError("alone")
+                raise HorovodInternalError("alone", "mismatch")
         train_one(state)
 
     state = state_of(hvd, batch=0)
+    with pytest.raises(HorovodInternalError) as caught:
+        train(state)
+    assert caught.value.code == "mismatch"
+    assert tries == [0]
     train(state)
-    assert tries == [0, 0]
     assert same(hvd, state.model.weight, "weight")
 
 
@@ -117,21 +121,26 @@ def test_failures_without_a_commit_in_between_end_the_job(hvd: ModuleType) -> No
     @hvd.elastic.run
     def train(_: Any) -> None:
         tries.append(0)
-        disagree(hvd)
+        fail(hvd)
 
     with pytest.raises(HorovodInternalError, match="4 times without a commit"):
         train(state_of(hvd, batch=0))
     assert len(tries) == 4
 
 
-def test_a_rank_that_is_gone_needs_an_elastic_launcher(hvd: ModuleType) -> None:
+def test_the_number_of_resets_can_be_limited(hvd: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORO_RESET_LIMIT", "2")
+    tries: list[int] = []
+
     @hvd.elastic.run
-    def train(_: Any) -> None:
+    def train(state: Any) -> None:
+        tries.append(0)
+        state.commit()
         raise HorovodInternalError("operation 7 failed", "peer-lost", (1,))
 
-    with pytest.raises(HorovodInternalError, match="elastic launcher") as caught:
+    with pytest.raises(HorovodInternalError, match="begun anew 2 times"):
         train(state_of(hvd, batch=0))
-    assert caught.value.lost_ranks == (1,)
+    assert len(tries) == 3
     assert hvd.is_initialized()
 
 

@@ -21,7 +21,7 @@ class _Route:
     """The ordered group that buckets of torch's reducers take, and those under way."""
 
     def __init__(self, runtime: _horo.Runtime, process_set: ProcessSet) -> None:
-        self.runtime = runtime
+        self.era = world.era
         ranks = runtime.set_ranks(process_set.number())
         self.group: _horo.Group = interruptibly(lambda: runtime.group(ranks))
         self.under_way: list[tuple[_horo.Request, torch.futures.Future, torch.Tensor]] = []
@@ -59,7 +59,7 @@ _routes: dict[int, _Route] = {}
 def _route_of(process_set: ProcessSet) -> _Route:
     number = process_set.number()
     route = _routes.get(number)
-    if route is None or route.runtime is not world.runtime:
+    if route is None or route.era != world.era:
         route = _routes[number] = _Route(world.runtime, process_set)
     return route
 

@@ -70,9 +70,9 @@ class Members:
 
     def __init__(self, of: Any) -> None:
         self.of = of
-        self._runtime: _horo.Runtime | None = None
+        self._era: int | None = None
         if isinstance(of, ProcessSet):
-            runtime = self._runtime = world.runtime
+            runtime, self._era = world.runtime, world.era
             ranks = runtime.set_ranks(of.number())
             self.group: _horo.Group = interruptibly(lambda: runtime.group(ranks))
         else:
@@ -90,8 +90,8 @@ class Members:
 
     @property
     def gone(self) -> bool:
-        """Whether the job was left, or left and joined again, since."""
-        return self._runtime is not None and (not world.initialized or world.runtime is not self._runtime)
+        """Whether the job was left, or has other ranks since."""
+        return self._era is not None and (not world.initialized or world.era != self._era)
 
     def exchange(self, value: Any) -> list[Any]:
         """Everybody's value, by rank. Values are small."""

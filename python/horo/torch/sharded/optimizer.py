@@ -62,7 +62,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 f"{optimizer_class.__name__} is not known to treat every element by itself, so its state cannot be "
                 f"divided; known are {known}. If yours does, pass element_wise=True."
             )
-        self._runtime = world.runtime
+        self._runtime, self._era = world.runtime, world.era
         self._process_set = process_set
         self._op = reduction(None, op)
         self._reduces = reduce_gradients
@@ -165,9 +165,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._reduced = True
 
     def _check_runtime(self) -> None:
-        if world.runtime is not self._runtime:
+        if world.era != self._era:
             raise ValueError(
-                "horo was shut down since this ShardedOptimizer was made; make a new one and load its state"
+                "horo was shut down, or a rank was lost, since this ShardedOptimizer was made; make a new one and load "
+                "its state"
             )
 
     def _agree(self) -> list[bool]:
