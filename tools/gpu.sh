@@ -45,7 +45,8 @@ export -f build
 export site
 
 wanted build && run build 400 bash -c build
-export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+# There is one GPU, and the ranks share it.
+export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 HORO_SHARE_GPUS=1
 gpu() { echo "$PWD/tests/gpu/$1.py"; }
 # shellcheck disable=SC2317  # Called by bash -c.
 device_tests() {
@@ -69,7 +70,7 @@ fi
 if wanted nccl; then
   HORO_DEVICE_PATH=nccl run operations-1-nccl 60 horo run -np 1 "$python" "$(gpu operations)" --quick
   HORO_DEVICE_PATH=nccl run nccl-overhead 40 horo run -np 1 "$python" "$(gpu nccl)"
-  sed 's/^\[[^]]*\][^ ]* //' "$logs/nccl-overhead.log"
+  sed 's/^\[[0-9]*\]<[a-z]*>://' "$logs/nccl-overhead.log"
 fi
 if wanted training; then
   run optimizer-2 60 horo run -np 2 "$python" "$(gpu training)" optimizer
@@ -84,13 +85,13 @@ bench() {
   rm -f "/tmp/horo-gpu-gloo-$$"
   run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --kernels --gloo "/tmp/horo-gpu-gloo-$$"
   run "bench-4$1" 60 horo run -np 4 "$python" "$(gpu bench)"
-  grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
+  grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
 }
 wanted bench && bench ""
 if wanted step; then
   rm -f "/tmp/horo-gpu-step-$$"
   run step-2 60 horo run -np 2 --share-gpus "$python" "$(gpu step)" "/tmp/horo-gpu-step-$$"
-  grep -hE "ranks|ms," "$logs/step-2.log" | sed 's/^\[[^]]*\][^ ]* //'
+  grep -hE "ranks|ms," "$logs/step-2.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
 fi
 if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
   export CUDA_MPS_PIPE_DIRECTORY=/tmp/horo-mps-$$ CUDA_MPS_LOG_DIRECTORY=/tmp/horo-mps-$$
