@@ -10,7 +10,7 @@ logs=$PWD/build/gpu-logs
 mkdir -p "$out" "$logs"
 : >"$out/gpu.log"
 site=$PWD/build/gpu-site
-parts=${PARTS:-build check operations training killed bench mps sanitizer}
+parts=${PARTS:-build check operations nccl training killed bench step mps sanitizer cpu}
 python=${PYTHON:-python3}
 began=$(date +%s)
 table=()
@@ -38,18 +38,20 @@ build() {
   # shellcheck disable=SC2086
   cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DHORO_PYTHON=ON -DHORO_TESTS=ON -DHORO_EXAMPLES=OFF \
     ${CMAKE_ARGS:-} && cmake --build build/gpu --parallel --target horo_wheel horo_cli horo_device_test horo_engine_test \
-      horo_api_test && rm -rf "$site" && mkdir -p "$site" &&
+      horo_api_test horo_cuda_test horo_cuda_kernels && rm -rf "$site" && mkdir -p "$site" &&
     cp -r python/horo "$site/" && cmake --install build/gpu --component python --prefix "$site"
 }
 export -f build
 export site
 
 wanted build && run build 400 bash -c build
-export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
+# There is one GPU, and the ranks share it.
+export PYTHONPATH=$site PATH=$PWD/build/gpu/bin:$PATH PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 HORO_SHARE_GPUS=1
 gpu() { echo "$PWD/tests/gpu/$1.py"; }
 # shellcheck disable=SC2317  # Called by bash -c.
 device_tests() {
-  build/gpu/horo_device_test && build/gpu/horo_engine_test --gtest_filter='Device*' &&
+  build/gpu/horo_device_test && build/gpu/horo_engine_test --gtest_filter='Device*' && build/gpu/horo_cuda_test &&
+    build/gpu/horo_cuda_kernels build/gpu/libhoro_cuda.so &&
     build/gpu/horo_api_test --gtest_filter='ApiNull*:*Knob*'
 }
 export -f device_tests
@@ -65,6 +67,11 @@ if wanted operations; then
     HORO_DEVICE_PATH=$path run operations-2-$path 100 horo run -np 2 "$python" "$(gpu operations)" --quick
   done
 fi
+if wanted nccl; then
+  HORO_DEVICE_PATH=nccl run operations-1-nccl 60 horo run -np 1 "$python" "$(gpu operations)" --quick
+  HORO_DEVICE_PATH=nccl run nccl-overhead 40 horo run -np 1 "$python" "$(gpu nccl)"
+  sed 's/^\[[0-9]*\]<[a-z]*>://' "$logs/nccl-overhead.log"
+fi
 if wanted training; then
   run optimizer-2 60 horo run -np 2 "$python" "$(gpu training)" optimizer
   run amp-2 60 horo run -np 2 "$python" "$(gpu training)" amp
@@ -78,9 +85,14 @@ bench() {
   rm -f "/tmp/horo-gpu-gloo-$$"
   run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --kernels --gloo "/tmp/horo-gpu-gloo-$$"
   run "bench-4$1" 60 horo run -np 4 "$python" "$(gpu bench)"
-  grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[^]]*\][^ ]* //'
+  grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
 }
 wanted bench && bench ""
+if wanted step; then
+  rm -f "/tmp/horo-gpu-step-$$"
+  run step-2 60 horo run -np 2 --share-gpus "$python" "$(gpu step)" "/tmp/horo-gpu-step-$$"
+  grep -hE "ranks|ms," "$logs/step-2.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
+fi
 if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
   export CUDA_MPS_PIPE_DIRECTORY=/tmp/horo-mps-$$ CUDA_MPS_LOG_DIRECTORY=/tmp/horo-mps-$$
   mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
@@ -93,11 +105,20 @@ if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
     table+=("mps                          not available")
   fi
 fi
-if wanted sanitizer && command -v compute-sanitizer >/dev/null; then
-  run sanitizer-1 150 horo run -np 1 compute-sanitizer --error-exitcode 9 --kernel-name-exclude regex=at:: "$python" \
-    "$(gpu operations)" --kernels
-  HORO_DEVICE_PATH=direct run sanitizer-2 150 horo run -np 2 compute-sanitizer --error-exitcode 9 \
-    --kernel-name-exclude regex=at:: "$python" "$(gpu operations)" --kernels
+# Without a framework: its own kernels would take the sanitizer minutes.
+wanted sanitizer && command -v compute-sanitizer >/dev/null &&
+  run sanitizer 60 compute-sanitizer --error-exitcode 9 build/gpu/horo_cuda_kernels build/gpu/libhoro_cuda.so
+# How the CPU path scales, against gloo (torch), and Open MPI where its compiler is there.
+if wanted cpu; then
+  install -m 755 bench/peers/torch-gloo/torch_gloo_peer.py build/gpu/bin/horo_peer_torch-gloo
+  peers=torch-gloo
+  command -v mpicxx >/dev/null && mpicxx -std=c++20 -O2 -I. bench/peers/openmpi/*.cc cli/bench/participant.cc \
+    cli/bench/pattern.cc cli/bench/protocol.cc build/gpu/libhoro_base.a -ldl -lpthread \
+    -o build/gpu/bin/horo_peer_openmpi >"$logs/openmpi-peer.log" 2>&1 && peers+=,openmpi
+  for ranks in 2 4 8 16; do
+    run cpu-$ranks 40 horo bench allreduce -np $ranks --sizes 4,64K,1M,64M --rounds 5 --seconds 0.05 --peers $peers
+    cat "$logs/cpu-$ranks.log"
+  done
 fi
 printf '\n%s\n' "---- $(date +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null)"
 printf '%s\n' "${table[@]}"

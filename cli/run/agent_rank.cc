@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include "cli/run/interfaces.h"
@@ -18,6 +19,8 @@
 namespace horo::cli::launch {
 
 namespace {
+
+constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 
 /// The key in a pipe whose end is already closed: who reads it has all of it.
 Result<net::UniqueFd> pipe_with(const net::Key& key) {
@@ -76,6 +79,8 @@ Result<RankTerms> RankTerms::of(const StartOrder& order) {
   HORO_ASSIGN(net::Key key, net::Key::from_bytes(order.key));
   terms.key = std::make_shared<const net::Key>(std::move(key));
   terms.wants_results = order.wants_results;
+  terms.ranks_here = static_cast<int>(order.ranks.size());
+  terms.gpus = {order.gpus_per_rank, order.share_gpus, terms.environment.find(kVisible).value_or(""), count_gpus()};
   std::error_code ignored;
   if (std::filesystem::is_directory(order.folder, ignored)) {
     terms.folder = order.folder;
@@ -95,10 +100,19 @@ Result<net::UniqueFd> RankTerms::input_for_one() const {
   return own;
 }
 
+Result<Environment> RankTerms::environment_of(const RankOrder& order) const {
+  Environment all = environment.with(order.environment)
+                        .with({{"HORO_KEY_FD", text(kKeyDescriptor)},
+                               {"HORO_RESULT_FD", wants_results ? text(kResultDescriptor) : ""}});
+  if (gpus.each == 0) return all;
+  const int local = std::atoi(all.find("HORO_LOCAL_RANK").value_or("0").c_str());
+  auto visible = gpus_of(gpus, local, ranks_here);
+  if (!visible.ok()) return visible.status().prefixed(text("host ", host_name()));
+  return all.with({{kVisible, *visible}});
+}
+
 Result<Rank> RankTerms::start(const RankOrder& order) const {
-  const Environment all = environment.with(order.environment)
-                              .with({{"HORO_KEY_FD", text(kKeyDescriptor)},
-                                     {"HORO_RESULT_FD", wants_results ? text(kResultDescriptor) : ""}});
+  HORO_ASSIGN(const Environment all, environment_of(order));
   auto program = find_program(command[0], all.find("PATH").value_or(""));
   if (!program.ok()) return program.status().prefixed(text("host ", host_name()));
   HORO_ASSIGN(net::UniqueFd secret, pipe_with(*key));

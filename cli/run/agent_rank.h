@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/run/gpus.h"
 #include "cli/run/message.h"
 #include "cli/run/spawn.h"
 
@@ -30,12 +31,16 @@ struct RankTerms {
   std::shared_ptr<const net::Key> key;
   std::vector<std::string> notes;  ///< What the user should know.
   bool wants_results = false;
-  int input = -1;  ///< A file that all ranks read from its beginning; -1: their standard input is empty.
+  GpuTerms gpus;
+  int ranks_here = 1;  ///< Of this host.
+  int input = -1;      ///< A file that all ranks read from its beginning; -1: their standard input is empty.
 
   static Result<RankTerms> of(const StartOrder& order);
   /// kNotFound: there is no such command.
   Result<Rank> start(const RankOrder& order) const;
   Result<net::UniqueFd> input_for_one() const;
+  /// What one of them finds in its environment.
+  Result<Environment> environment_of(const RankOrder& order) const;
   /// Sets OMP_NUM_THREADS, unless the user has.
   void share_cores(size_t ranks);
 

@@ -317,6 +317,21 @@ TEST_F(RunFlags, TimestampsStandInFrontOfLines) {
   }
 }
 
+TEST_F(RunFlags, GpusAreGivenOutToRanks) {
+  const auto run = [&](const std::string& words) {
+    return shell(text("CUDA_VISIBLE_DEVICES=4,7 ", own_folder(), "/bin/horo run ", words,
+                      " sh -c 'echo $HORO_RANK $CUDA_VISIBLE_DEVICES $HORO_SHARE_GPUS'"));
+  };
+  Ran ran = run("-np 2 --gpus-per-rank 1");
+  EXPECT_TRUE(contains(ran.out, ":0 4\n") && contains(ran.out, ":1 7\n")) << ran.out << ran.err;
+  ran = run("-np 3 --gpus-per-rank 1");
+  EXPECT_NE(ran.code, 0);
+  EXPECT_TRUE(contains(ran.err, "needs 3 GPUs, and it has 2 (CUDA_VISIBLE_DEVICES=4,7)")) << ran.err;
+  ran = run("-np 3 --gpus-per-rank 1 --share-gpus");
+  EXPECT_TRUE(contains(ran.out, ":2 4 1\n")) << ran.out << ran.err;
+  EXPECT_TRUE(contains(error_of({"-np", "2", "--mpi", "--gpus-per-rank", "1", "x"}), "mpirun starts the ranks"));
+}
+
 /// Words of a command line, and what ranks must find.
 struct Setting {
   std::vector<std::string> words;
@@ -364,6 +379,7 @@ const std::vector<Setting>& settings() {
       {{"--mpi-threads-disable"}, "MPI_THREADS_DISABLE", "1"},
       {{"--no-mpi-threads-disable"}, "MPI_THREADS_DISABLE", "0"},
       {{"--tcp"}, "NCCL_IB_DISABLE", "1"},
+      {{"--share-gpus"}, "SHARE_GPUS", "1"},
   };
   return all;
 }

@@ -440,6 +440,8 @@ StartOrder Launcher::order_for(size_t host, const MeetingPlan& plan) const {
   order.interfaces = options_.interfaces;
   order.peers = plan.peers[host];
   order.wants_results = results_.has_value();
+  order.gpus_per_rank = options_.gpus_per_rank;
+  order.share_gpus = options_.share_gpus;
   return order;
 }
 

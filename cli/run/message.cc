@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMostText = 64 << 10;
 constexpr size_t kMostVariable = 2 << 20;  // More than the kernel takes.
 constexpr size_t kMostCount = 1 << 20;
+constexpr uint32_t kMostGpus = 1 << 10;
 constexpr size_t kLengthBytes = 4;
 constexpr uint64_t kMostMilliseconds = 1'000'000'000;
 
@@ -110,6 +111,8 @@ std::vector<std::byte> encode(const StartOrder& order) {
   write(writer, order.interfaces);
   write(writer, order.peers);
   writer.boolean(order.wants_results);
+  writer.u32(static_cast<uint32_t>(order.gpus_per_rank));
+  writer.boolean(order.share_gpus);
   return writer.take();
 }
 
@@ -131,6 +134,8 @@ Result<StartOrder> decode_start(std::span<const std::byte> payload) {
   order.interfaces = read_list(reader);
   order.peers = read_list(reader);
   order.wants_results = reader.boolean();
+  order.gpus_per_rank = static_cast<int>(std::min(reader.u32(), kMostGpus));
+  order.share_gpus = reader.boolean();
   return finished(reader, std::move(order));
 }
 

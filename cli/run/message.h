@@ -22,7 +22,7 @@
 namespace horo::cli::launch {
 
 /// Of the messages below. Both sides must have the same.
-inline constexpr uint32_t kLaunchProtocol = 2;
+inline constexpr uint32_t kLaunchProtocol = 3;
 inline constexpr std::string_view kGreeting("\0horo agent\n\0", 13);
 inline constexpr size_t kMostMessage = 8 << 20;
 inline constexpr size_t kMostOutput = 64 << 10;
@@ -64,6 +64,8 @@ struct StartOrder {
   std::vector<std::string> interfaces;  ///< Names or addresses; the first that exists is used. Empty: by routing.
   std::vector<std::string> peers;       ///< Addresses of other hosts, for routing. Empty: all ranks are on this host.
   bool wants_results = false;           ///< Ranks get a descriptor to hand something back on.
+  int gpus_per_rank = 0;                ///< 0: all ranks see what there is.
+  bool share_gpus = false;              ///< Ranks may get one that another has.
 };
 
 struct Output {

@@ -21,6 +21,8 @@ StartOrder an_order() {
   order.interfaces = {"eth0"};
   order.peers = {"10.0.0.1", "fd00::1"};
   order.wants_results = true;
+  order.gpus_per_rank = 2;
+  order.share_gpus = true;
   return order;
 }
 
@@ -34,6 +36,8 @@ TEST(LaunchMessages, SurviveTheWire) {
   EXPECT_EQ(start->ranks[1].rank, 3);
   EXPECT_EQ(start->peers, an_order().peers);
   EXPECT_TRUE(start->wants_results);
+  EXPECT_EQ(start->gpus_per_rank, 2);
+  EXPECT_TRUE(start->share_gpus);
   const auto end = decode_end_of_rank(encode(RankEnd{5, 0, 9, true, "why"}));
   ASSERT_TRUE(end.ok());
   EXPECT_EQ(end->rank, 5);

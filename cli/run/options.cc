@@ -146,6 +146,8 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   options.input_file = flags.find("--input").value_or("");
   options.result_folder = flags.find("--result-folder").value_or("");
   options.parent = static_cast<int>(number_of(flags, "--end-with-parent", 0));
+  options.gpus_per_rank = static_cast<int>(number_of(flags, "--gpus-per-rank", 0));
+  options.share_gpus = flags.is_on("--share-gpus");
   options.timestamps = flags.is_on("--prefix-output-with-timestamp");
   options.verbose = flags.is_on("--verbose");
   HORO_ASSIGN(options.start_timeout, start_timeout_of(flags, environment));
@@ -161,6 +163,10 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
     if (!options.mpi.wanted && flags.has(name)) {
       options.notes.push_back(text(name, " changes nothing: without --mpi horo starts the ranks itself"));
     }
+  }
+  if (options.mpi.wanted && options.gpus_per_rank > 0) {
+    return invalid(
+        "--gpus-per-rank with --mpi: mpirun starts the ranks; they take torch.cuda.set_device(hvd.local_rank())");
   }
   HORO_TRY(make_elastic(flags, options));
   return options;

@@ -28,6 +28,8 @@ struct RunOptions {
   std::string input_file;     ///< What every rank gets as its standard input; empty: nothing.
   std::string result_folder;  ///< For what ranks hand back; empty: they cannot.
   int parent = 0;             ///< The process with which this one ends; 0: none.
+  int gpus_per_rank = 0;      ///< 0: all ranks see what there is.
+  bool share_gpus = false;
   bool timestamps = false;
   bool verbose = false;
   SshOptions ssh;

@@ -56,7 +56,7 @@ std::map<std::string, std::string> tests_of_the_project() {
   const std::regex test(R"(TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\))");
   std::map<std::string, std::string> tests;
   add_python_tests(tests);
-  for (const char* folder : {"horo", "cli", "tests", "sim"}) {
+  for (const char* folder : {"horo", "plugins", "cli", "tests", "sim"}) {
     const std::filesystem::path root = std::filesystem::path(HORO_SOURCE_DIR) / folder;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
       if (!entry.path().string().ends_with("_test.cc")) continue;

@@ -50,6 +50,7 @@ struct Operation {
   double postscale = 1.0;                ///< Multiplies every reduced element.
   Way way;
   device::Where where = {};  ///< Of input and output. Planes only see operations on the host's memory.
+  bool for_device = false;   ///< On the host's memory, as a step of an operation on devices.
 
   bool reduces() const { return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kReduceScatter; }
   /// Whether every member ends with the same data, so that any of them can serve it again to another.

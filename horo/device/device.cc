@@ -81,6 +81,49 @@ Result<std::byte*> Devices::allocate_host(int device, uint64_t bytes) const {
   return static_cast<std::byte*>(memory);
 }
 
+Result<Identity> Devices::identify(int device) const {
+  Identity identity{};
+  HORO_TRY(status(plugin_.identify(device, &identity)));
+  return identity;
+}
+
+Result<int> Devices::fabric_version() const {
+  if (plugin_.fabric_version == nullptr) {
+    return Status(Code::kNotFound, text(plugin_.name, ": no library operates between these devices"));
+  }
+  int version = 0;
+  HORO_TRY(status(plugin_.fabric_version(&version)));
+  return version;
+}
+
+Result<FabricId> Devices::fabric_id() const {
+  FabricId id{};
+  HORO_TRY(status(plugin_.fabric_id(id.data())));
+  return id;
+}
+
+Result<bool> Devices::when_pending(int code) const {
+  if (code == HORO_DEVICE_PENDING) return false;
+  HORO_TRY(status(code));
+  return true;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::open(const Devices& devices, int device, const FabricId& id,
+                                                         int members, int member) {
+  void* made = nullptr;
+  HORO_TRY(devices.when_pending(devices.table().open_communicator(device, id.data(), members, member, &made)).status());
+  return std::unique_ptr<Communicator>(new Communicator(devices, made));
+}
+
+Result<bool> Communicator::poll() const {
+  return devices_.when_pending(devices_.table().poll_communicator(communicator_));
+}
+
+void Communicator::end(bool abort) {
+  if (communicator_ != nullptr) devices_.table().close_communicator(communicator_, abort ? 1 : 0);
+  communicator_ = nullptr;
+}
+
 Result<std::unique_ptr<Queue>> Queue::open(const Devices& devices, int device) {
   void* queue = nullptr;
   HORO_TRY(devices.status(devices.table().open_queue(device, &queue)));
@@ -121,6 +164,16 @@ Status Queue::finish(bool may_spin) {
   const Status status = devices_.status(devices_.table().queue_finish(queue_, may_spin ? 1 : 0));
   awaited_.clear();
   return status;
+}
+
+Result<bool> Queue::collective(const Communicator& communicator, const horo_device_collective& collective) const {
+  return devices_.when_pending(devices_.table().queue_collective(queue_, communicator.get(), &collective));
+}
+
+Result<bool> Queue::poll() {
+  Result<bool> ran = devices_.when_pending(devices_.table().queue_poll(queue_));
+  if (ran.ok() && *ran) awaited_.clear();
+  return ran;
 }
 
 }  // namespace horo::device

@@ -43,6 +43,9 @@ struct Where {
 
 using Handle = std::array<unsigned char, HORO_DEVICE_HANDLE_BYTES>;
 
+using Identity = horo_device_identity;
+using FabricId = std::array<unsigned char, HORO_DEVICE_FABRIC_ID_BYTES>;
+
 /// Memory that other processes can map.
 struct Exported {
   std::byte* base = nullptr;
@@ -80,8 +83,16 @@ class Devices {
   Result<std::byte*> allocate_host(int device, uint64_t bytes) const;
   void free_host(int device, std::byte* memory) const { plugin_.free_host(device, memory); }
 
+  Result<Identity> identify(int device) const;
+  /// Of the library that operates between devices.
+  Result<int> fabric_version() const;
+  bool fabric_reduces(int dtype, int op) const { return plugin_.fabric_reduces(dtype, op) != 0; }
+  Result<FabricId> fabric_id() const;
+
   /// What a call of the table returned, in words.
   Status status(int code) const;
+  /// False for what is still under way, true for what is done.
+  Result<bool> when_pending(int code) const;
 
  private:
   struct Allocation {
@@ -94,6 +105,31 @@ class Devices {
   mutable std::optional<Status> usable_;
   uint64_t ids_ = 0;
   std::map<const std::byte*, Allocation> allocations_;
+};
+
+/// This process's part of a fabric between devices. Used by one thread at a time.
+class Communicator {
+ public:
+  /// Not ready yet: poll().
+  static Result<std::unique_ptr<Communicator>> open(const Devices& devices, int device, const FabricId& id, int members,
+                                                    int member);
+  /// Aborts what has not been closed.
+  ~Communicator() { end(true); }
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// True when nothing is under way; an error when it has failed.
+  Result<bool> poll() const;
+  void abort() { end(true); }
+  void close() { end(false); }
+  bool ended() const { return communicator_ == nullptr; }
+  void* get() const { return communicator_; }
+
+ private:
+  Communicator(const Devices& devices, void* communicator) : devices_(devices), communicator_(communicator) {}
+  void end(bool abort);
+  const Devices& devices_;
+  void* communicator_;
 };
 
 /// Work on a device, in order. Used by one thread at a time.
@@ -113,6 +149,11 @@ class Queue {
   Status transfer(std::byte* to, const std::byte* from, uint64_t bytes) const;
   Status reduce(const horo_device_reduction& reduction) const;
   Status finish(bool may_spin);
+  /// False: it is put there by and by, and is there when the communicator says so.
+  Result<bool> collective(const Communicator& communicator, const horo_device_collective& collective) const;
+  /// What is in the queue now has run when poll() is true.
+  Status mark() const { return devices_.status(devices_.table().queue_mark(queue_)); }
+  Result<bool> poll();
 
  private:
   Queue(const Devices& devices, int device, void* queue) : devices_(devices), device_(device), queue_(queue) {}

@@ -1,6 +1,7 @@
 // Finds the plugin for devices.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,8 @@ class Source : public std::enable_shared_from_this<Source> {
   /// Memory of a device that nobody else reads. What comes back is kept for the next: giving it to the driver would
   /// wait for all of the device's streams.
   Result<std::shared_ptr<std::byte>> lend(int device, uint64_t bytes);
+  /// True the first time: what concerns a device, not a group, is said once.
+  bool first_warning() { return !warned_.exchange(true); }
 
  private:
   Status open();
@@ -39,6 +42,7 @@ class Source : public std::enable_shared_from_this<Source> {
 
   const Config config_;
   const horo_device_plugin* const given_ = nullptr;
+  std::atomic<bool> warned_{false};
   std::mutex mutex_;
   std::optional<Status> outcome_;
   std::unique_ptr<Devices> devices_;

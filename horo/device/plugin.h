@@ -14,8 +14,11 @@
 extern "C" {
 #endif
 
-#define HORO_DEVICE_VERSION 1
+#define HORO_DEVICE_VERSION 2
 #define HORO_DEVICE_HANDLE_BYTES 64
+#define HORO_DEVICE_FABRIC_ID_BYTES 128
+/* Returned where something is still under way. */
+#define HORO_DEVICE_PENDING (-1)
 
 typedef struct horo_device_copy {
   void* to;
@@ -37,6 +40,39 @@ typedef struct horo_device_reduction {
   double factor;
   int64_t divisor;
 } horo_device_reduction;
+
+/* Which device it is, under whatever number a process sees it: two processes have equal ones if they use one device. */
+typedef struct horo_device_identity {
+  unsigned char uuid[16];
+  char address[16]; /* "0000:3b:00.0", for people */
+} horo_device_identity;
+
+/* An operation between devices. The kinds have the numbers that they have on the wire; dtype and op are those of
+ * horo.h. Counts are elements, as in the table of collective::Operation. Nothing is scaled; an average is a division.
+ */
+enum {
+  HORO_DEVICE_ALLREDUCE = 1,
+  HORO_DEVICE_REDUCE = 2,
+  HORO_DEVICE_REDUCESCATTER = 3,
+  HORO_DEVICE_ALLGATHER = 4,
+  HORO_DEVICE_GATHER = 5,
+  HORO_DEVICE_SCATTER = 6,
+  HORO_DEVICE_BROADCAST = 7,
+  HORO_DEVICE_ALLTOALL = 8,
+  HORO_DEVICE_SENDRECV = 9
+};
+typedef struct horo_device_collective {
+  int kind;
+  int dtype;
+  int op;
+  int root;
+  int target;
+  uint64_t count;
+  const uint64_t* counts;
+  const uint64_t* receive_counts;
+  const void* in;
+  void* out; /* may be `in` for allreduce, reduce and broadcast; must not overlap it otherwise */
+} horo_device_collective;
 
 typedef struct horo_device_plugin {
   size_t struct_size;
@@ -73,6 +109,27 @@ typedef struct horo_device_plugin {
   /* What was put into a stream of the application until now. Refused while the stream is captured. */
   int (*record)(int device, void* stream, void** event);
   void (*forget)(void* event);
+
+  int (*identify)(int device, horo_device_identity* identity);
+
+  /* The fabric: a library of the maker's that operates between devices, one of a process each. The functions may be
+   * NULL, all of them; fabric_version opens the library and says what is missing. Nothing here waits: what returns
+   * HORO_DEVICE_PENDING goes on by itself, and nothing else is asked of that communicator until poll_communicator
+   * returns 0 (or a code: then it has failed, and is good for nothing but to be aborted). */
+  int (*fabric_version)(int* version);
+  /* Whether it has this reduction: the same for all who have the same version. */
+  int (*fabric_reduces)(int dtype, int op);
+  int (*fabric_id)(unsigned char id[HORO_DEVICE_FABRIC_ID_BYTES]);
+  int (*open_communicator)(int device, const unsigned char id[HORO_DEVICE_FABRIC_ID_BYTES], int members, int member,
+                           void** communicator);
+  int (*poll_communicator)(void* communicator);
+  int (*queue_collective)(void* queue, void* communicator, const horo_device_collective* collective);
+  /* After a failure `abort` must be given; what runs on the device then ends. Gives up waiting after a moment. */
+  void (*close_communicator)(void* communicator, int abort);
+
+  /* Like queue_finish, in two parts: all that is in the queue now; and 0 when it has run, or HORO_DEVICE_PENDING. */
+  int (*queue_mark)(void* queue);
+  int (*queue_poll)(void* queue);
 } horo_device_plugin;
 
 #define HORO_DEVICE_ENTRY "horo_device_plugin_table"

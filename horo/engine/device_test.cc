@@ -183,6 +183,40 @@ TEST(DeviceGroup, AMemberThatGivesUpEndsTheGroupForAll) {
   });
 }
 
+TEST(DeviceGroup, MembersThatGiveHostAndDeviceMemoryAreToldSo) {
+  for (const char* transport : {"auto", "tcp"}) {
+    run(2, {{"HORO_TRANSPORT", transport}}, [](Runtime& runtime) {
+      group::Group& world = runtime.engine().world();
+      for (uint64_t count : {10, 10, 1 << 17}) {  // The first operation of a group, one through the host, a direct one.
+        std::vector<float> data = values(count, runtime.rank());
+        collective::Operation operation = operation_of(collective::Kind::kAllreduce, count);
+        if (runtime.rank() == 1) operation.where = {};
+        const Status status = world.run(operation, bytes(data), bytes(data));
+        EXPECT_EQ(status.code(), Code::kMismatch);
+        EXPECT_NE(status.message().find("in host memory"), std::string::npos) << status;
+        EXPECT_NE(status.message().find("in device memory"), std::string::npos) << status;
+        EXPECT_EQ(data, values(count, runtime.rank()));
+        operation.where.device = 0;
+        EXPECT_TRUE(world.run(operation, bytes(data), bytes(data)).ok()) << "the group goes on";
+      }
+    });
+  }
+}
+
+TEST(DeviceGroup, MembersThatDisagreeAreToldBeforeAnybodyReads) {
+  run(2, {{"HORO_DEVICE_PATH", "direct"}}, [](Runtime& runtime) {
+    group::Group& world = runtime.engine().world();
+    std::vector<float> data = values(1 << 12, runtime.rank());
+    ASSERT_TRUE(world.run(operation_of(collective::Kind::kAllreduce, 8), bytes(data), bytes(data)).ok());
+    const auto odd = operation_of(collective::Kind::kAllreduce, runtime.rank() == 0 ? 1 << 8 : 1 << 12);
+    const Status status = world.run(odd, bytes(data), bytes(data));
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_NE(status.message().find("of 256 f32"), std::string::npos) << status;
+    EXPECT_NE(status.message().find("of 4096 f32"), std::string::npos) << status;
+    EXPECT_TRUE(world.run(operation_of(collective::Kind::kAllreduce, 8), bytes(data), bytes(data)).ok());
+  });
+}
+
 Call call_of(std::string name, Kind kind, std::vector<float>& data) {
   Call call;
   call.tensor.name = std::move(name);

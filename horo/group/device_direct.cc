@@ -18,14 +18,6 @@ constexpr uint64_t kAlignment = 256;
 /// What all members together have, up to which each reduces all of it.
 constexpr uint64_t kWhole = 64 << 20;
 
-Operation gather_of(uint64_t bytes, int members) {
-  Operation operation;
-  operation.kind = Kind::kAllgather;
-  operation.dtype = DType::kByte;
-  operation.counts.assign(static_cast<size_t>(members), bytes);
-  return operation;
-}
-
 /// Elements of each member: equal ones, but for the last.
 std::vector<uint64_t> slices(uint64_t count, uint64_t element, int members) {
   const auto n = static_cast<uint64_t>(members);
@@ -54,10 +46,6 @@ struct Layout {
   uint64_t total = 0;
 };
 
-bool overlap(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_bytes) {
-  return a < b + b_bytes && b < a + a_bytes;
-}
-
 }  // namespace
 
 Status DeviceOperations::direct(Call& call) {
@@ -76,7 +64,7 @@ Status DeviceOperations::direct(Call& call) {
 
 Status DeviceOperations::fall_back(Call& call) {
   mapping_works_ = false;
-  if (path_ != DevicePath::kDirect) return staged(call);
+  if (terms_.path != DevicePath::kDirect) return staged(call);
   call.host_failed = true;  // All members say the same.
   return {Code::kUnavailable,
           "HORO_DEVICE_PATH=direct, but a member cannot read another's device memory; unset it to go through the host"};
@@ -87,6 +75,7 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
   const auto members = static_cast<size_t>(size());
   device::Exported exported;
   Record record;
+  record.arrival = call.arrival();
   record.failed = ready.ok() ? 0 : 1;
   if (mine != nullptr && ready.ok()) {
     exported = *call.lane->devices.find_exported(mine, 0);
@@ -95,7 +84,10 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
     record.is_new = call.lane->told.contains(exported.id) ? 0 : 1;
   }
   std::vector<Record> records(members);
-  HORO_TRY(call.on_host(gather_of(sizeof(Record), size()), &record, records.data()));
+  HORO_TRY(call.gather(record, records));
+  std::vector<Arrival> arrivals;
+  for (const Record& one : records) arrivals.push_back(one.arrival);
+  HORO_TRY(compare(call, arrivals));
   const auto any = [&](auto what) { return std::any_of(records.begin(), records.end(), what); };
   if (any([](const Record& one) { return one.failed != 0; })) return false;
   if (any([](const Record& one) { return one.is_new != 0; })) {
@@ -115,8 +107,8 @@ Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Export
                                                 const std::vector<Record>& records) {
   Lane& lane = *call.lane;
   std::vector<device::Handle> handles(records.size());
-  HORO_TRY(call.on_host(gather_of(sizeof(device::Handle), size()), mine.handle.data(), handles.data()));
-  uint32_t failed = 0;
+  HORO_TRY(call.gather(mine.handle, handles));
+  bool failed = false;
   for (size_t m = 0; m < records.size(); ++m) {
     const int member = static_cast<int>(m);
     if (member == member_ || records[m].is_new == 0 || lane.mapped.contains({member, records[m].id})) continue;
@@ -124,18 +116,12 @@ Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Export
     if (mapped.ok()) {
       lane.mapped[{member, records[m].id}] = *mapped;
     } else {
-      failed = 1;
+      failed = true;
     }
   }
-  Operation vote;
-  vote.kind = Kind::kAllreduce;
-  vote.dtype = DType::kU32;
-  vote.op = ReduceOp::kMax;
-  vote.count = 1;
-  uint32_t anybody = 0;
-  HORO_TRY(call.on_host(vote, &failed, &anybody));
-  if (mine.id != 0 && anybody == 0) lane.told.insert(mine.id);
-  return anybody == 0;
+  HORO_ASSIGN(const bool anybody, call.any(failed));
+  if (mine.id != 0 && !anybody) lane.told.insert(mine.id);
+  return !anybody;
 }
 
 /// Copies what the others will read of the input to the same places of the window.
@@ -158,13 +144,7 @@ Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint
     from.push_back((static_cast<int>(m) == member_ ? call.in : bases[m]) + offset);
   }
   const Operation& operation = call.operation;
-  kernel::Scaling after = collective::scaling_after(operation, size());
-  double before = operation.prescale;
-  // As on the host: sums of floats are scaled once, afterwards.
-  const bool floats = is_float(operation.dtype) || is_complex(operation.dtype);
-  if (floats && (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage)) {
-    after.factor *= std::exchange(before, 1.0);
-  }
+  const Factors factors = factors_of(operation);
   return call.lane->queue->reduce({.dtype = static_cast<int>(operation.dtype),
                                    .op = static_cast<int>(operation.op),
                                    .count = count,
@@ -172,9 +152,9 @@ Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint
                                    .sources = from.size(),
                                    .to = out,
                                    .also = also,
-                                   .before = before,
-                                   .factor = after.factor,
-                                   .divisor = after.divisor});
+                                   .before = factors.before,
+                                   .factor = factors.after.factor,
+                                   .divisor = factors.after.divisor});
 }
 
 // One round less, for which each member reads everything: how several processes take turns on a device costs more than

@@ -12,6 +12,10 @@
 
 namespace horo::group {
 
+inline bool overlap(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
 struct DeviceOperations::Lane {
   Lane(device::Devices& all, std::unique_ptr<device::Queue> opened) : devices(all), queue(std::move(opened)) {}
   ~Lane();
@@ -33,7 +37,19 @@ struct DeviceOperations::Lane {
   std::map<std::pair<int, uint64_t>, std::byte*> mapped;  ///< By member and its number.
 };
 
+/// What each member runs, and where.
+struct DeviceOperations::Arrival {
+  transport::Signature signature;
+  int32_t device = 0;
+  uint32_t reserved = 0;
+};
+
+struct DeviceOperations::Fabric {
+  std::unique_ptr<device::Communicator> communicator;
+};
+
 struct DeviceOperations::Record {
+  Arrival arrival;
   uint64_t id = 0;  ///< Of what was exported; 0: nothing to be read.
   uint64_t offset = 0;
   uint32_t is_new = 0;  ///< The others have not mapped it yet.
@@ -45,6 +61,7 @@ struct DeviceOperations::Call {
   const std::byte* in;
   std::byte* out;
   const OnHost& run_on_host;
+  Deadline deadline;
   bool may_spin;
   Lane* lane = nullptr;
   bool host_failed = false;  ///< Then all members have failed.
@@ -52,6 +69,18 @@ struct DeviceOperations::Call {
 
   size_t element() const { return size_of(operation.dtype); }
   Status on_host(const collective::Operation& small, const void* from, void* to);
+  /// What every member gives, in their order.
+  template <class T>
+  Status gather(const T& mine, std::vector<T>& all) {
+    collective::Operation gathering;
+    gathering.kind = collective::Kind::kAllgather;
+    gathering.dtype = DType::kByte;
+    gathering.counts.assign(all.size(), sizeof(T));
+    return on_host(gathering, &mine, all.data());
+  }
+  /// Whether any member says so.
+  Result<bool> any(bool mine);
+  Arrival arrival() const;
   Status barrier() { return on_host({}, nullptr, nullptr); }
   Status finish() const { return lane->queue->finish(may_spin); }
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "horo/base/text.h"
 #include "horo/group/device_lane.h"
+#include "horo/group/signature.h"
 
 namespace horo::group {
 
@@ -54,16 +56,36 @@ Status DeviceOperations::Lane::ensure_pinned(uint64_t bytes) {
 }
 
 Status DeviceOperations::Call::on_host(const Operation& small, const void* from, void* to) {
-  Status status = run_on_host(small, static_cast<const std::byte*>(from), static_cast<std::byte*>(to));
+  Operation step = small;
+  step.for_device = true;
+  Status status = run_on_host(step, static_cast<const std::byte*>(from), static_cast<std::byte*>(to));
   host_failed = host_failed || !status.ok();
   return touched && !status.ok() ? status.with_contents_lost() : status;
 }
 
-DeviceOperations::DeviceOperations(device::Source& source, DevicePath path, collective::Shape shape, int member,
-                                   GiveUp give_up)
-    : source_(source), path_(path), shape_(std::move(shape)), member_(member), give_up_(std::move(give_up)) {}
+Result<bool> DeviceOperations::Call::any(bool mine) {
+  Operation vote;
+  vote.kind = Kind::kAllreduce;
+  vote.dtype = DType::kU32;
+  vote.op = ReduceOp::kMax;
+  vote.count = 1;
+  const uint32_t own = mine ? 1 : 0;
+  uint32_t all = 0;
+  HORO_TRY(on_host(vote, &own, &all));
+  return all != 0;
+}
 
-DeviceOperations::~DeviceOperations() = default;
+DeviceOperations::Arrival DeviceOperations::Call::arrival() const {
+  return {.signature = signature_of(operation, 0), .device = operation.where.device};
+}
+
+DeviceOperations::DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host)
+    : source_(source), terms_(std::move(terms)), member_(terms_.member), host_(host) {}
+
+// What is still there has not failed: after a failure everything is aborted at once.
+DeviceOperations::~DeviceOperations() {
+  for (auto& [devices, fabric] : fabrics_) fabric->communicator->close();
+}
 
 Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
   std::unique_ptr<Lane>& found = lanes_[device];
@@ -77,12 +99,16 @@ Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
 }
 
 Status DeviceOperations::run(const Operation& operation, const std::byte* in, std::byte* out, const OnHost& host,
-                             bool may_spin) {
-  Call call{operation, in, out, host, may_spin};
+                             Deadline deadline, bool may_spin) {
+  Call call{operation, in, out, host, deadline, may_spin};
   Status status = dispatch(call);
-  if (status.ok() || call.host_failed) return status;
-  status = status.prefixed(text(transport::name(operation.kind), " on device ", operation.where.device));
-  if (size() > 1) give_up_(status);
+  if (status.ok()) return status;
+  const std::string what = text(transport::name(operation.kind), " on device ", operation.where.device);
+  if (status.code() == Code::kMismatch) return status.prefixed(what);
+  if (status.code() != Code::kUnavailable) fabrics_.clear();  // Which aborts them.
+  if (call.host_failed) return status;
+  status = status.prefixed(what);
+  if (size() > 1) host_.give_up(status);
   return call.touched ? status.with_contents_lost() : status;
 }
 
@@ -90,11 +116,41 @@ Status DeviceOperations::dispatch(Call& call) {
   if (call.operation.kind == Kind::kBarrier) return call.barrier();
   HORO_ASSIGN(call.lane, lane(call.operation.where.device));
   HORO_TRY(call.lane->queue->wait(call.operation.where.ready));
-  if (size() == 1) {
+  const bool by_fabric = may_use_fabric(call);
+  if (size() == 1 && !by_fabric) {
     ran_ = "local";
     return local(call);
   }
+  if (by_fabric || !introduced_) {
+    HORO_ASSIGN(const std::vector<Arrival> all, arrive(call));
+    if (!introduced_) HORO_TRY(introduce(call));
+    if (by_fabric && fabric_works_) {
+      HORO_ASSIGN(Fabric * between, fabric(call, all));
+      if (between != nullptr) return on_fabric(call, *between);
+    }
+  }
   return may_be_direct(call.operation) ? direct(call) : staged(call);
+}
+
+Status DeviceOperations::compare(Call& call, const std::vector<Arrival>& all) const {
+  const transport::Signature& own = all[0].signature;
+  for (size_t m = 1; m < all.size(); ++m) {
+    if (all[m].signature == own) continue;
+    call.host_failed = true;  // All members find the same.
+    return {Code::kMismatch,
+            text("rank ", terms_.ranks[0], " calls ", own.to_string(), ", rank ", terms_.ranks[m], " calls ",
+                 all[m].signature.to_string(), "; all ranks must make the same calls in the same order")};
+  }
+  return {};
+}
+
+DeviceOperations::Factors DeviceOperations::factors_of(const Operation& operation) const {
+  Factors factors{operation.prescale, collective::scaling_after(operation, size())};
+  const bool floats = is_float(operation.dtype) || is_complex(operation.dtype);
+  if (floats && (operation.op == ReduceOp::kSum || operation.op == ReduceOp::kAverage)) {
+    factors.after.factor *= std::exchange(factors.before, 1.0);
+  }
+  return factors;
 }
 
 Status DeviceOperations::local(Call& call) const {
@@ -168,9 +224,9 @@ bool DeviceOperations::may_be_direct(const Operation& operation) const {
                      operation.kind == Kind::kBroadcast || operation.kind == Kind::kAllgather;
   const bool complex_product = is_complex(operation.dtype) && operation.op == ReduceOp::kProduct;
   if (!known || (operation.reduces() && complex_product)) return false;
-  if (path_ == DevicePath::kStaged || !mapping_works_) return false;
-  if (shape_.hosts().size() > 1 || size() > kMostMembers) return false;
-  return path_ == DevicePath::kDirect ? operation.total() > 0 : operation.total_bytes() > kSmall;
+  if (terms_.path == DevicePath::kStaged || !mapping_works_) return false;
+  if (terms_.shape.hosts().size() > 1 || size() > kMostMembers) return false;
+  return terms_.path == DevicePath::kDirect ? operation.total() > 0 : operation.total_bytes() > kSmall;
 }
 
 }  // namespace horo::group

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "horo/base/deadline.h"
 #include "horo/base/status.h"
 #include "horo/collective/operation.h"
 #include "horo/device/loader.h"
@@ -16,7 +18,31 @@
 namespace horo::group {
 
 /// What a user may force by name (HORO_DEVICE_PATH). Equal on all members.
-enum class DevicePath : uint8_t { kAuto, kDirect, kStaged };
+enum class DevicePath : uint8_t { kAuto, kFabric, kDirect, kStaged };
+
+/// What operations on devices need of their group.
+class DeviceHost {
+ public:
+  virtual ~DeviceHost() = default;
+  /// This member alone cannot go on: the group ends for all.
+  virtual void give_up(const Status& why) = 0;
+  /// Nothing can succeed any more.
+  virtual bool is_over() const = 0;
+  /// Returns when the group is over, or after `span`.
+  virtual void wait_over(Duration span) = 0;
+  /// This member has waited for all others since then.
+  virtual void note_waiting(Time since) = 0;
+  virtual void warn(const std::string& words) = 0;
+};
+
+struct DeviceTerms {
+  DevicePath path = DevicePath::kAuto;  ///< Equal on all members.
+  bool share = false;                   ///< Several ranks on one device are meant so.
+  collective::Shape shape = collective::Shape::on_one_host(1);
+  std::vector<int> ranks;  ///< In the job; the members in order.
+  int member = 0;
+  Duration limit = std::chrono::seconds(30);  ///< For what is made between members.
+};
 
 /// Used under the group's execution token. All members run the same operations in the same order, so that each small
 /// operation on the host below meets its like; whatever one member finds out alone (no memory, a handle that it cannot
@@ -26,35 +52,62 @@ enum class DevicePath : uint8_t { kAuto, kDirect, kStaged };
 /// others is copied into a window, memory of horo's that is exported once; memory of Devices::allocate() is read in
 /// place. Nobody writes into a peer's memory.
 ///
+/// Fabric: a library of the devices' maker moves the data, where each member has a device of its own. Members arrive on
+/// the host first, so that nothing on a device ever waits for a late one, and leave together, so that all have the same
+/// outcome. While a device works its member looks for losses; after one it aborts its part, and the host's plane says
+/// what happened.
+///
 /// Staged: through pinned memory of the host and the group's own plane. Everything works that way.
 class DeviceOperations {
  public:
   /// An operation of the group on memory of the host.
   using OnHost = std::function<Status(const collective::Operation&, const std::byte* in, std::byte* out)>;
 
-  /// Called when this member alone cannot go on: the group ends for all.
-  using GiveUp = std::function<void(const Status&)>;
-
-  DeviceOperations(device::Source& source, DevicePath path, collective::Shape shape, int member, GiveUp give_up);
+  DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host);
   ~DeviceOperations();
 
   /// Done, with all its reading and writing, when this returns.
   Status run(const collective::Operation& operation, const std::byte* in, std::byte* out, const OnHost& host,
-             bool may_spin);
-  /// "direct", "staged", "local": what ran last.
+             Deadline deadline, bool may_spin);
+  /// "nccl", "direct", "staged", "local": what ran last.
   const char* path_name() const { return ran_; }
 
  private:
   struct Lane;    ///< What is used on one device.
   struct Call;    ///< One operation.
   struct Record;  ///< What a member tells the others before they read its memory.
+  struct Arrival;
+  struct Fabric;  ///< What is between one device of each member.
+  struct Factors {
+    double before = 1.0;
+    kernel::Scaling after;
+  };
   /// Where the memory that each member showed can be read.
   using Bases = std::vector<const std::byte*>;
 
-  int size() const { return shape_.ranks(); }
+  int size() const { return terms_.shape.ranks(); }
   Result<Lane*> lane(int device);
   Status dispatch(Call& call);
   Status local(Call& call) const;
+  /// As on the host: sums of floats are scaled once, afterwards.
+  Factors factors_of(const collective::Operation& operation) const;
+  /// That all members run the same operation.
+  Status compare(Call& call, const std::vector<Arrival>& all) const;
+
+  // By the fabric.
+  bool may_use_fabric(const Call& call) const;
+  Result<std::vector<Arrival>> arrive(Call& call) const;
+  Status compare_alltoall(Call& call) const;
+  /// What the members that have arrived use; null when they cannot, and have agreed so.
+  Result<Fabric*> fabric(Call& call, const std::vector<Arrival>& all);
+  Status introduce(Call& call);
+  Result<std::unique_ptr<device::Communicator>> connect(Call& call);
+  Result<device::FabricId> agree_on_id(Call& call);
+  Status cannot_use_fabric(Call& call, const std::string& why);
+  Status on_fabric(Call& call, Fabric& fabric);
+  Status run_collective(Call& call, Fabric& fabric);
+  Status await(const std::function<Result<bool>()>& done, Deadline deadline) const;
+  Status fabric_failed(Call& call, const Status& why);
 
   // Staged.
   Status staged(Call& call);
@@ -80,13 +133,16 @@ class DeviceOperations {
                       std::byte* also) const;
 
   device::Source& source_;
-  const DevicePath path_;
-  const collective::Shape shape_;
+  const DeviceTerms terms_;
   const int member_;
-  const GiveUp give_up_;
+  DeviceHost& host_;
   bool mapping_works_ = true;  ///< The same on all members.
+  bool fabric_works_ = true;   ///< The same.
+  bool introduced_ = false;    ///< The same.
+  std::string shared_;         ///< Who uses one device.
   const char* ran_ = "none";
   std::map<int, std::unique_ptr<Lane>> lanes_;
+  std::map<std::vector<int>, std::unique_ptr<Fabric>> fabrics_;  ///< By the devices of all members.
 };
 
 }  // namespace horo::group

@@ -249,9 +249,11 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   group_options.core = core_;
   group_options.devices = devices_;
   const std::string path = options_.config.get(kDevicePath);
-  group_options.device_path = path == "direct"   ? DevicePath::kDirect
+  group_options.device_path = path == "nccl"     ? DevicePath::kFabric
+                              : path == "direct" ? DevicePath::kDirect
                               : path == "staged" ? DevicePath::kStaged
                                                  : DevicePath::kAuto;
+  group_options.share_devices = options_.config.get(kShareDevices);
   auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
   log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());
   control_->add_group(group);

@@ -15,10 +15,11 @@ namespace {
 constexpr auto kReasonLimit = std::chrono::milliseconds(500);
 constexpr auto kKnownLossLimit = std::chrono::milliseconds(100);
 
-std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceOperations::GiveUp give_up) {
+std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceHost& host) {
   if (options.devices == nullptr) return nullptr;
-  return std::make_unique<DeviceOperations>(*options.devices, options.device_path, options.shape, options.member,
-                                            std::move(give_up));
+  DeviceTerms terms{options.device_path, options.share_devices, options.shape,
+                    options.ranks,       options.member,        options.settle_limit};
+  return std::make_unique<DeviceOperations>(*options.devices, std::move(terms), host);
 }
 
 }  // namespace
@@ -30,7 +31,7 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
       plane_(std::move(plane)),
       host_(host),
       log_(log),
-      on_devices_(device_operations(options_, [this](const Status& why) { give_up(why); })),
+      on_devices_(device_operations(options_, *this)),
       names_(options_.ranks) {}
 
 Group::~Group() {
@@ -175,7 +176,7 @@ Status Group::execute(const collective::Operation& operation, const std::byte* i
     // Members come to these within moments of each other: the waiting that is allowed to be awake is short.
     return execute_on_host(small, from, to, deadline, true);
   };
-  return on_devices_->run(operation, in, out, on_host, may_spin);
+  return on_devices_->run(operation, in, out, on_host, deadline, may_spin);
 }
 
 Status Group::execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out,
@@ -332,6 +333,17 @@ void Group::give_up(const Status& why) {
 
 void Group::note_waiting(int member, Time since) {
   if (watcher_ != nullptr) watcher_->waiting_for(member, since);
+}
+
+void Group::note_waiting(Time since) {
+  for (int other = 0; other < size(); ++other) {
+    if (other != options_.member) note_waiting(other, since);
+  }
+}
+
+void Group::wait_over(Duration span) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, span, [this] { return is_over_.load(std::memory_order_acquire); });
 }
 
 void Group::member_left(int rank, uint64_t passed) {

@@ -56,6 +56,7 @@ struct GroupOptions {
   int core = -1;                                      ///< Where its thread stays; -1: anywhere.
   std::shared_ptr<device::Source> devices = nullptr;  ///< Null: operations on the host's memory only.
   DevicePath device_path = DevicePath::kAuto;
+  bool share_devices = false;
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
@@ -67,12 +68,12 @@ struct GroupOptions {
 /// came. A plane that decides alone fails the operation at once. Otherwise the group waits for the decision of the
 /// survivors: an operation that any of them completed succeeds here too. Afterwards every operation fails with the same
 /// status.
-class Group {
+class Group : private DeviceHost {
  public:
   /// `watcher` is what the plane was given; may be null.
   Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr<transport::Watcher> watcher,
         GroupHost& host, Log& log);
-  ~Group();
+  ~Group() override;
 
   uint64_t id() const { return options_.id; }
   int member() const { return options_.member; }
@@ -84,7 +85,7 @@ class Group {
   const collective::Shape& shape() const { return options_.shape; }
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
-  /// "direct", "staged", "local": how the last operation on a device went. Of the thread that ran it.
+  /// "nccl", "direct", "staged", "local": how the last operation on a device went. Of the thread that ran it.
   std::string_view device_path_name() const { return on_devices_ ? on_devices_->path_name() : "none"; }
   const GroupOptions::Ways& ways() const { return options_.ways; }
 
@@ -105,7 +106,7 @@ class Group {
   /// Never, unless the group is over and it is not known why.
   Deadline ask_again() const;
   /// This rank gives the group up: it is over, here and, as soon as they hear of it, on the other members.
-  void give_up(const Status& why);
+  void give_up(const Status& why) override;
   /// Somebody here has waited for a word of `member` since then: it is probed, and evicted if it is frozen. To be told
   /// every 100 ms, from 100 ms on.
   void note_waiting(int member, Time since);
@@ -149,6 +150,11 @@ class Group {
   /// Why the group is over, as far as it is known; `what` failed because of it.
   std::optional<Status> reason(std::string_view what) const;
   void note_over();
+  // For operations on devices.
+  bool is_over() const override { return is_over_.load(std::memory_order_acquire); }
+  void wait_over(Duration span) override;
+  void note_waiting(Time since) override;
+  void warn(const std::string& words) override { log_.warning(words); }
   void await_reason();
   /// Members, by their places.
   std::vector<int> gone_of(const rendezvous::LostSet& lost) const;

@@ -171,6 +171,16 @@ inline const horo_device_plugin& host_device() {
             return 0;
           },
       .forget = [](void* event) { delete static_cast<int*>(event); },
+      .identify = [](int, horo_device_identity*) { return refused(); },
+      .fabric_version = nullptr,
+      .fabric_reduces = nullptr,
+      .fabric_id = nullptr,
+      .open_communicator = nullptr,
+      .poll_communicator = nullptr,
+      .queue_collective = nullptr,
+      .close_communicator = nullptr,
+      .queue_mark = nullptr,
+      .queue_poll = nullptr,
   };
   return table;
 }

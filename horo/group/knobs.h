@@ -94,10 +94,15 @@ inline constexpr TextKnob kThreadAffinity{
 inline constexpr ChoiceKnob kDevicePath{
     {.name = "HORO_DEVICE_PATH",
      .fallback = "auto",
-     .help = "How ranks of one host operate on the memory of devices: straight out of each other's, or through the "
-             "memory of the host.",
-     .choices = "auto|direct|staged",
+     .help = "How ranks operate on the memory of devices: by NCCL (each rank has a GPU of its own), straight out of "
+             "each other's (on one host), or through the memory of the host; auto: the first of these that works.",
+     .choices = "auto|nccl|direct|staged",
      .test = "DeviceGroup.TheWayCanBeForcedByName"}};
+inline constexpr BoolKnob kShareDevices{
+    {.name = "HORO_SHARE_GPUS",
+     .fallback = "0",
+     .help = "Set by horo run --share-gpus: several ranks on one GPU are meant so, and nobody warns of it.",
+     .test = "FabricGroup.RanksOnOneDeviceAreWarnedUnlessTheyMeanIt"}};
 
 inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kTimeout,
@@ -115,6 +120,7 @@ inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kLogHideTime,
                                          &kThreadAffinity,
                                          &kDevicePath,
+                                         &kShareDevices,
                                          &device::kDevicePlugin,
                                          &device::kKernelCache};
 

@@ -16,6 +16,7 @@ transport::Signature signature_of(const collective::Operation& operation, uint8_
   transport::Signature signature{
       operation.kind, operation.dtype, operation.op, table_version, static_cast<uint32_t>(operation.root),
       operation.count};
+  if (operation.for_device || operation.where.on_device()) signature.table |= transport::Signature::kOnDevice;
   if (!operation.reduces()) signature.op = ReduceOp::kSum;
   uint64_t hash = 0xCBF29CE484222325;
   // An alltoall's counts differ between members; they are compared pair by pair when the members have met.

@@ -27,4 +27,10 @@ std::string Signature::to_string() const {
   return out;
 }
 
+std::string Signature::beside(const Signature& other) const {
+  if (((table ^ other.table) & kOnDevice) == 0) return to_string();
+  if ((table & kOnDevice) == 0) return to_string() + ", in host memory";
+  return text("an operation in device memory (which begins with ", to_string(), ")");
+}
+
 }  // namespace horo::transport

@@ -32,13 +32,18 @@ struct Signature {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kByte;
   ReduceOp op = ReduceOp::kSum;
-  uint8_t table = 0;   ///< Version of the selector's parameter table.
+  uint8_t table = 0;   ///< Version of the selector's parameter table, and kOnDevice.
   uint32_t root = 0;   ///< Rank in the group, for rooted operations.
   uint64_t count = 0;  ///< Elements; for variable counts, a hash of all of them.
+
+  /// Part of an operation on the memory of devices.
+  static constexpr uint8_t kOnDevice = 0x80;
 
   friend bool operator==(const Signature&, const Signature&) = default;
   /// "allreduce of 1024 f32, sum"
   std::string to_string() const;
+  /// The same, with the kind of memory where that is what differs: "..., in host memory".
+  std::string beside(const Signature& other) const;
 };
 static_assert(sizeof(Signature) == 16);
 

@@ -58,16 +58,11 @@ std::vector<std::string> library_folders() {
   return folders;
 }
 
-Result<DynamicLibrary> open(const std::vector<std::string>& names) {
-  if (auto loaded = DynamicLibrary::find_loaded(names); loaded.ok()) return loaded;
-  return DynamicLibrary::open(places(names));
-}
-
 #define HORO_CUDA_SYMBOL(name) symbol(#name, &all.name)
 #define HORO_CUDA_SYMBOL_AS(name, versioned) symbol(versioned, &all.name)
 
 Result<Driver> open_driver() {
-  HORO_ASSIGN(DynamicLibrary library, open({"libcuda.so.1", "libcuda.so"}));
+  HORO_ASSIGN(DynamicLibrary library, open_library({"libcuda.so.1", "libcuda.so"}));
   Driver all;
   const Symbol symbols[] = {
       HORO_CUDA_SYMBOL(cuInit),
@@ -77,6 +72,8 @@ Result<Driver> open_driver() {
       HORO_CUDA_SYMBOL(cuDeviceGet),
       HORO_CUDA_SYMBOL(cuDeviceGetName),
       HORO_CUDA_SYMBOL(cuDeviceGetAttribute),
+      HORO_CUDA_SYMBOL_AS(cuDeviceGetUuid, "cuDeviceGetUuid_v2"),
+      HORO_CUDA_SYMBOL(cuDeviceGetPCIBusId),
       HORO_CUDA_SYMBOL(cuDevicePrimaryCtxRetain),
       HORO_CUDA_SYMBOL_AS(cuCtxPushCurrent, "cuCtxPushCurrent_v2"),
       HORO_CUDA_SYMBOL_AS(cuCtxPopCurrent, "cuCtxPopCurrent_v2"),
@@ -113,7 +110,7 @@ Result<Driver> open_driver() {
 }
 
 Result<Compiler> open_compiler() {
-  HORO_ASSIGN(DynamicLibrary library, open({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}));
+  HORO_ASSIGN(DynamicLibrary library, open_library({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}));
   Compiler all;
   const Symbol symbols[] = {
       HORO_CUDA_SYMBOL(nvrtcVersion),        HORO_CUDA_SYMBOL(nvrtcCreateProgram),
@@ -125,16 +122,6 @@ Result<Compiler> open_compiler() {
   HORO_TRY(library.bind(symbols));
   all.file = library.name();
   return all;
-}
-
-/// Not opened: that takes a second, and nobody has asked for more than where it is.
-Result<std::string> find_nccl() {
-  const std::vector<std::string> names = {"libnccl.so.2", "libnccl.so"};
-  if (auto loaded = DynamicLibrary::find_loaded(names); loaded.ok()) return text(loaded->name(), ", loaded");
-  for (const std::string& place : places(names)) {
-    if (place.find('/') != std::string::npos) return place;
-  }
-  return Status(Code::kNotFound, "not found (horo does not need it)");
 }
 
 }  // namespace
@@ -150,6 +137,11 @@ std::vector<std::string> places(const std::vector<std::string>& names) {
   return all;
 }
 
+Result<DynamicLibrary> open_library(const std::vector<std::string>& names) {
+  if (auto loaded = DynamicLibrary::find_loaded(names); loaded.ok()) return loaded;
+  return DynamicLibrary::open(places(names));
+}
+
 const Result<Driver>& driver() {
   static const Result<Driver> opened = open_driver();
   return opened;
@@ -158,11 +150,6 @@ const Result<Driver>& driver() {
 const Result<Compiler>& compiler() {
   static const Result<Compiler> opened = open_compiler();
   return opened;
-}
-
-const Result<std::string>& nccl() {
-  static const Result<std::string> found = find_nccl();
-  return found;
 }
 
 }  // namespace horo::cuda

@@ -1,4 +1,4 @@
-// The parts of the CUDA driver, NVRTC and NCCL that are used, declared here: building needs no CUDA toolkit.
+// The parts of the CUDA driver and of NVRTC that are used, declared here: building needs no CUDA toolkit.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "horo/base/dynlib.h"
 #include "horo/base/status.h"
 
 namespace horo::cuda {
@@ -21,6 +22,9 @@ using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
 struct CUipcMemHandle {
   char reserved[64];
+};
+struct CUuuid {
+  char bytes[16];
 };
 
 inline constexpr CUresult kSuccess = 0, kNotReady = 600;
@@ -40,6 +44,8 @@ struct Driver {
   CUresult (*cuDeviceGet)(CUdevice*, int) = nullptr;
   CUresult (*cuDeviceGetName)(char*, int, CUdevice) = nullptr;
   CUresult (*cuDeviceGetAttribute)(int*, int, CUdevice) = nullptr;
+  CUresult (*cuDeviceGetUuid)(CUuuid*, CUdevice) = nullptr;
+  CUresult (*cuDeviceGetPCIBusId)(char*, int, CUdevice) = nullptr;
   CUresult (*cuDevicePrimaryCtxRetain)(CUcontext*, CUdevice) = nullptr;
   CUresult (*cuCtxPushCurrent)(CUcontext) = nullptr;
   CUresult (*cuCtxPopCurrent)(CUcontext*) = nullptr;
@@ -86,11 +92,11 @@ struct Compiler {
 /// Opened once. A failure says what was tried.
 const Result<Driver>& driver();
 const Result<Compiler>& compiler();
-/// The file of NCCL, for those who ask whether it is there.
-const Result<std::string>& nccl();
 
 /// Where shared objects of CUDA may be: as the loader finds them, then beside whatever of torch or of pip's nvidia
 /// packages is near this file or loaded already.
 std::vector<std::string> places(const std::vector<std::string>& names);
+/// What is loaded already, or the first of places().
+Result<DynamicLibrary> open_library(const std::vector<std::string>& names);
 
 }  // namespace horo::cuda

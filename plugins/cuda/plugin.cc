@@ -5,6 +5,7 @@
 #include <string>
 
 #include "plugins/cuda/context.h"
+#include "plugins/cuda/nccl.h"
 #include "plugins/cuda/queue.h"
 
 #include "horo/base/text.h"
@@ -78,7 +79,6 @@ int describe(char* out, size_t capacity) {
   return guarded([&]() -> Status {
     const Result<Driver>& found = driver();
     const Result<Compiler>& nvrtc = compiler();
-    const Result<std::string>& collectives = nccl();
     std::string words = found.ok() ? describe_devices(*found) : text("driver: ", found.status().message(), "\n");
     if (nvrtc.ok()) {
       int major = 0, minor = 0;
@@ -87,8 +87,7 @@ int describe(char* out, size_t capacity) {
     } else {
       words += text("NVRTC: ", nvrtc.status().message(), "\n");
     }
-    words +=
-        text("NCCL: ", collectives.ok() ? text(*collectives, " (not used)") : collectives.status().message(), "\n");
+    words += text("NCCL: ", describe_nccl(), "\n");
     if (capacity > 0) {
       const size_t bytes = std::min(words.size(), capacity - 1);
       std::memcpy(out, words.data(), bytes);
@@ -206,6 +205,91 @@ void forget(void* event) {
   if (const Result<Driver>& cuda = driver(); cuda.ok()) cuda->cuEventDestroy(static_cast<CUevent>(event));
 }
 
+int identify(int device, horo_device_identity* identity) {
+  return with(device, [&](Context&, const Driver& cuda) -> Status {
+    CUdevice number = 0;
+    CUuuid uuid{};
+    *identity = {};
+    HORO_TRY(check(cuda, cuda.cuDeviceGet(&number, device), "cuDeviceGet"));
+    HORO_TRY(check(cuda, cuda.cuDeviceGetUuid(&uuid, number), "cuDeviceGetUuid"));
+    std::memcpy(identity->uuid, uuid.bytes, sizeof identity->uuid);
+    return check(cuda, cuda.cuDeviceGetPCIBusId(identity->address, sizeof identity->address, number),
+                 "cuDeviceGetPCIBusId");
+  });
+}
+
+Communicator& communicator_of(void* communicator) { return *static_cast<Communicator*>(communicator); }
+
+/// A code, or that it goes on.
+template <class Body>
+int guarded_pending(Body body) {
+  bool done = true;
+  const int code = guarded([&]() -> Status {
+    HORO_ASSIGN(done, body());
+    return {};
+  });
+  return code == 0 && !done ? HORO_DEVICE_PENDING : code;
+}
+
+int fabric_version(int* version) {
+  return guarded([&]() -> Status {
+    const Result<Nccl>& library = nccl();
+    if (!library.ok()) return library.status();
+    *version = library->version;
+    return {};
+  });
+}
+
+int fabric_reduces(int dtype, int op) { return nccl_reduces(dtype, op) ? 1 : 0; }
+
+int fabric_id(unsigned char id[HORO_DEVICE_FABRIC_ID_BYTES]) {
+  return guarded([&]() -> Status {
+    const Result<Nccl>& library = nccl();
+    if (!library.ok()) return library.status();
+    ncclUniqueId made{};
+    if (const ncclResult result = library->ncclGetUniqueId(&made); result != kNcclSuccess) {
+      return {Code::kUnavailable, text("ncclGetUniqueId failed: ", library->ncclGetErrorString(result))};
+    }
+    std::memcpy(id, &made, sizeof made);
+    return {};
+  });
+}
+
+int open_communicator(int device, const unsigned char id[HORO_DEVICE_FABRIC_ID_BYTES], int members, int member,
+                      void** communicator) {
+  return with(device, [&](Context& context, const Driver&) -> Status {
+    const Result<Nccl>& library = nccl();
+    if (!library.ok()) return library.status();
+    ncclUniqueId given{};
+    std::memcpy(&given, id, sizeof given);
+    HORO_ASSIGN(std::unique_ptr<Communicator> made, Communicator::open(*library, context, given, members, member));
+    *communicator = made.release();
+    return {};
+  });
+}
+
+int poll_communicator(void* communicator) {
+  return guarded_pending([&] { return communicator_of(communicator).poll(); });
+}
+
+int queue_collective(void* queue, void* communicator, const horo_device_collective* collective) {
+  return guarded_pending([&] { return communicator_of(communicator).run(queue_of(queue), *collective); });
+}
+
+void close_communicator(void* communicator, int abort) {
+  guarded([&]() -> Status {
+    Communicator::end(std::unique_ptr<Communicator>(&communicator_of(communicator)), abort != 0);
+    return {};
+  });
+}
+
+int queue_mark(void* queue) {
+  return guarded([&] { return queue_of(queue).mark(); });
+}
+int queue_poll(void* queue) {
+  return guarded_pending([&] { return queue_of(queue).poll(); });
+}
+
 constexpr horo_device_plugin kTable = {
     sizeof(horo_device_plugin),
     HORO_DEVICE_VERSION,
@@ -230,6 +314,16 @@ constexpr horo_device_plugin kTable = {
     queue_finish,
     record,
     forget,
+    identify,
+    fabric_version,
+    fabric_reduces,
+    fabric_id,
+    open_communicator,
+    poll_communicator,
+    queue_collective,
+    close_communicator,
+    queue_mark,
+    queue_poll,
 };
 
 }  // namespace

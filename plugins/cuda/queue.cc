@@ -176,10 +176,24 @@ Status Queue::reduce(const horo_device_reduction& reduction) {
   return launch(function, (rest + kThreads - 1) / kThreads, arguments);
 }
 
-Status Queue::finish(bool may_spin) {
+Status Queue::mark() {
   const Context::Use use(context_);
   HORO_TRY(check(driver_, driver_.cuEventRecord(done_, stream_), "cuEventRecord"));
-  table_used_ = 0;
+  table_used_ = 0;  // Nothing is put here before poll() has said that this has run.
+  return {};
+}
+
+Result<bool> Queue::poll() const {
+  const Context::Use use(context_);
+  const CUresult state = driver_.cuEventQuery(done_);
+  if (state == kNotReady) return false;
+  HORO_TRY(check(driver_, state, "cuEventQuery"));
+  return true;
+}
+
+Status Queue::finish(bool may_spin) {
+  HORO_TRY(mark());
+  const Context::Use use(context_);
   const auto limit = std::chrono::steady_clock::now() + kLook;
   do {
     const CUresult state = driver_.cuEventQuery(done_);

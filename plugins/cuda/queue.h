@@ -23,6 +23,12 @@ class Queue {
   Status transfer(void* to, const void* from, uint64_t bytes);
   Status reduce(const horo_device_reduction& reduction);
   Status finish(bool may_spin);
+  /// What is there now has run when poll() is true.
+  Status mark();
+  Result<bool> poll() const;
+
+  Context& context() const { return context_; }
+  CUstream stream() const { return stream_; }
 
  private:
   explicit Queue(Context& context) : context_(context), driver_(context.driver()) {}

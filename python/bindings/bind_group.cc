@@ -221,10 +221,12 @@ UnderWay receive(OrderedGroup& self, int from, uint64_t tag, uintptr_t address, 
 /// On this thread: the shortest way for small operations, and deaf to signals.
 void run(OrderedGroup& self, int kind, uintptr_t input, uintptr_t output, int dtype, int op, uint64_t count, int root,
          int target, std::vector<uint64_t> counts, std::vector<uint64_t> receive_counts, double prescale,
-         double postscale, double timeout) {
+         double postscale, double timeout, int device, uintptr_t stream) {
   self.keeper->sweep();
   Call call{.counts = std::move(counts), .receive_counts = std::move(receive_counts)};
   fill(call, self, kind, dtype, op, root, target, count, prescale, postscale, timeout);
+  call.operation.device = device;
+  call.operation.stream = reinterpret_cast<void*>(stream);
   const nb::gil_scoped_release release;
   self.group.run(call.operation, reinterpret_cast<const void*>(input), reinterpret_cast<void*>(output));
 }
@@ -277,7 +279,8 @@ void bind_group(nb::module_& module, nb::class_<Job>& job) {
            nb::arg("dtype") = static_cast<int>(HORO_BYTE), nb::arg("op") = static_cast<int>(HORO_SUM),
            nb::arg("count") = 0, nb::arg("root") = 0, nb::arg("target") = 0,
            nb::arg("counts") = std::vector<uint64_t>(), nb::arg("receive_counts") = std::vector<uint64_t>(),
-           nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("timeout") = 0.0,
+           nb::arg("prescale") = 1.0, nb::arg("postscale") = 1.0, nb::arg("timeout") = 0.0, nb::arg("device") = -1,
+           nb::arg("stream") = 0,
            "The same on this thread; returns when it is done. The shortest way, but Ctrl-C has to wait for it.");
   job.def("group", &of_runtime, nb::arg("ranks"),
           "An ordered group of these ranks (rising), beside the process sets; all of them call it in the same order.");

@@ -126,6 +126,8 @@ class Group:
         prescale: float = 1.0,
         postscale: float = 1.0,
         timeout: float = 0.0,
+        device: int = -1,
+        stream: int = 0,
     ) -> None: ...
 
 class Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -134,8 +135,12 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """NCCL's version code, or 0: this build has no operations on devices."""
-    return 0
+    """NCCL's version code where it is loaded (frameworks that use it have done so), 1 where it is only found, or 0."""
+    words, usable = _horo.devices()
+    found = re.search(r"^NCCL: (?:(\d+) \(|/)", words, re.MULTILINE)
+    if not usable or found is None:
+        return 0
+    return int(found[1] or 1)
 
 
 def ddl_built() -> bool:

@@ -248,11 +248,6 @@ def main() -> int:
         from horo import _horo
 
         say(_horo.devices())
-    if "--kernels" in sys.argv:  # For a sanitizer, which takes its time.
-        for dtype in (torch.float32, torch.bfloat16):
-            for part in (reducescatters, groups):
-                part(dtype)
-        return finish()
     quick = "--quick" in sys.argv
     for dtype in [torch.float32, torch.bfloat16] if quick else [*INTEGERS, *FLOATS, torch.bool, torch.complex64]:
         allreduces(dtype)

@@ -74,8 +74,9 @@ Status Protocol::compare(const Call& call) const {
   return Status(
              Code::kMismatch,
              text("operation ", call.number, " differs between ranks: rank ", space_.names[static_cast<size_t>(rank())],
-                  " calls ", call.signature.to_string(), ", rank ", space_.names[static_cast<size_t>(odd)], " calls ",
-                  arrival(odd).signature.to_string(), "; all ranks must make the same calls in the same order"))
+                  " calls ", call.signature.beside(arrival(odd).signature), ", rank ",
+                  space_.names[static_cast<size_t>(odd)], " calls ", arrival(odd).signature.beside(call.signature),
+                  "; all ranks must make the same calls in the same order"))
       .with_operation(call.number);
 }
 

@@ -168,8 +168,8 @@ Result<InprocFabric::Message*> InprocMesh::take(int peer, const Receive& receive
 
 Status InprocMesh::refuse(int peer, const Receive& receive, Fabric::Message& message) {
   std::string differ = message.signature != signature_
-                           ? text("rank ", rank_, " runs ", signature_.to_string(), ", rank ", peer, " runs ",
-                                  message.signature.to_string())
+                           ? text("rank ", rank_, " runs ", signature_.beside(message.signature), ", rank ", peer,
+                                  " runs ", message.signature.beside(signature_))
                            : text("rank ", rank_, " expects ", receive.bytes, " bytes from rank ", peer,
                                   ", which sent ", message.data.size());
   message.refusal = Status(Code::kMismatch, text("the ranks disagree about operation ", number_, ": ", differ,

@@ -176,8 +176,8 @@ Result<Link::Verdict> Link::judge_data(Stream& stream) {
   if (!decoded.ok()) return broken(Code::kCorrupt, decoded.status().message());
   const Prefix& prefix = *decoded;
   if (prefix.signature != common_.signature) {
-    return mismatch(text("rank ", common_.rank, " runs ", common_.signature.to_string(), ", rank ", peer_, " runs ",
-                         prefix.signature.to_string()));
+    return mismatch(text("rank ", common_.rank, " runs ", common_.signature.beside(prefix.signature), ", rank ", peer_,
+                         " runs ", prefix.signature.beside(common_.signature)));
   }
   if (header.sequence >= received_before_ + receives_.size()) return Verdict::kPark;
   const uint64_t length = header.length - kPrefixBytes;
