@@ -63,7 +63,7 @@ function(horo_programs)
     if(HORO_TESTS AND cli_tests)
       horo_test(cli SOURCES ${cli_tests} LIBRARIES horo_cli_parts)
       add_dependencies(horo_cli_test horo_cli)  # Which it runs.
-      set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/run/flags_test.cc PROPERTIES
+      set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/run/flag_table_test.cc PROPERTIES
         COMPILE_DEFINITIONS HORO_LAUNCHER_PAGE="${PROJECT_SOURCE_DIR}/docs/launcher.md")
     endif()
   endif()

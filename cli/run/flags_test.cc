@@ -1,4 +1,4 @@
-// Every flag, by what it does. The rows of the table name these tests, and the last one holds them to it.
+// Every flag, by what it does. The rows of the table name these tests, and flag_table_test.cc holds them to it.
 #include "cli/run/flags.h"
 
 #include <gtest/gtest.h>
@@ -474,27 +474,6 @@ TEST_F(RunFlags, HorovodrunIsAnotherName) {
   const Ran ran = shell(text(file("horovodrun"), " -np 2 -H localhost:2 echo hello"));
   EXPECT_EQ(ran.code, 0) << ran.err;
   EXPECT_TRUE(contains(ran.out, "[1]<stdout>:hello\n")) << ran.out;
-}
-
-TEST(FlagTable, EveryRowNamesATestThatExistsAndIsDocumented) {
-  std::set<std::string> tests;
-  const auto& all = *testing::UnitTest::GetInstance();
-  for (int suite = 0; suite < all.total_test_suite_count(); ++suite) {
-    const auto& one = *all.GetTestSuite(suite);
-    for (int test = 0; test < one.total_test_count(); ++test) {
-      tests.insert(text(one.name(), ".", one.GetTestInfo(test)->name()));
-    }
-  }
-  std::ifstream page(HORO_LAUNCHER_PAGE);
-  const std::string documented{std::istreambuf_iterator<char>(page), {}};
-  std::set<std::string_view> names;
-  for (const FlagRow& row : flag_table()) {
-    EXPECT_TRUE(contains(documented, text("`", row.name, "`"))) << row.name << " is not in docs/launcher.md";
-    EXPECT_EQ(tests.count(std::string(row.test)), 1u) << row.name << " names " << row.test;
-    EXPECT_FALSE(row.help.empty()) << row.name;
-    EXPECT_TRUE(names.insert(row.name).second) << row.name << " appears twice";
-    EXPECT_EQ(find_flag(row.name), &row);
-  }
 }
 
 }  // namespace

@@ -354,7 +354,7 @@ void Group::member_left(int rank, uint64_t passed) {
     const auto member = std::find(options_.ranks.begin(), options_.ranks.end(), rank);
     const int name =
         member == options_.ranks.end() ? rank : names_[static_cast<size_t>(member - options_.ranks.begin())];
-    if (!left_) left_ = Status(Code::kStopped, text("rank ", name, " has ended the group"));
+    if (!left_) left_ = Status(Code::kStopped, text("rank ", name, " has ended the group")).with_lost({name});
   }
   if (number_.load(std::memory_order_seq_cst) > passed) plane_->revoke({});
   note_over();

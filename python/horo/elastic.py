@@ -124,7 +124,8 @@ class _Resets:
         self.count()
         if self._state._commits != self._commits:
             self._commits, self._in_vain = self._state._commits, 0
-        if error.lost_ranks:
+        # "stopped" names a rank that begins anew and is alive.
+        if error.lost_ranks and error.code != "stopped":
             return
         self._in_vain += 1
         if self._in_vain > _MOST_RESETS:
