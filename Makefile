@@ -20,7 +20,7 @@ WHEEL_FILES := $(shell find horo cli plugins python cmake -type f -not -name '*_
 CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
 CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
 
-.PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python setup-test configure build release test test-all \
+.PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python setup-test configure build release test test-all chaos \
         test-python test-old-tensorflow run-old-tensorflow demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
 # The recipes use all cores themselves, and two set-ups at once would meet in the package database.
 .NOTPARALLEL:
@@ -71,6 +71,9 @@ test-all: build .venv/.installed setup-test  ## The long forms of the tests, san
 	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
 	@$(MAKE) --no-print-directory test-old-tensorflow sanitize fuzz lint-all
+
+chaos: build  ## Kill, stop, cut off and confuse the ranks of thousands of jobs; a report with times
+	@tools/chaos.sh build/dev $(SCALE)
 
 # The oldest TensorFlow with Keras 3, and Keras 2 beside it, in an environment of their own.
 OLD_TENSORFLOW := .cache/tensorflow-2.16

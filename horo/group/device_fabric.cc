@@ -52,8 +52,9 @@ bool may_be_in_place(Kind kind) {
 // Equal on all members: what differs between them (an alltoall's total) is not asked.
 bool DeviceOperations::may_use_fabric(const Call& call) const {
   const Operation& operation = call.operation;
-  const bool wanted = terms_.path == DevicePath::kFabric || (terms_.path == DevicePath::kAuto && size() > 1);
-  if (!wanted || !fabric_works_ || call.lane->devices.table().fabric_version == nullptr) return false;
+  // Only where it is asked for: docs/gpu.md says why.
+  if (terms_.path != DevicePath::kFabric || !fabric_works_ || call.lane->devices.table().fabric_version == nullptr)
+    return false;
   if (operation.kind != Kind::kAlltoall && operation.total() == 0) return false;
   if (!operation.reduces()) return true;
   return call.lane->devices.fabric_reduces(static_cast<int>(operation.dtype), static_cast<int>(operation.op));

@@ -95,7 +95,8 @@ inline constexpr ChoiceKnob kDevicePath{
     {.name = "HORO_DEVICE_PATH",
      .fallback = "auto",
      .help = "How ranks operate on the memory of devices: by NCCL (each rank has a GPU of its own), straight out of "
-             "each other's (on one host), or through the memory of the host; auto: the first of these that works.",
+             "each other's (on one host), or through the memory of the host; auto: the first of the last two that "
+             "works.",
      .choices = "auto|nccl|direct|staged",
      .test = "DeviceGroup.TheWayCanBeForcedByName"}};
 inline constexpr BoolKnob kShareDevices{
