@@ -88,6 +88,7 @@ class MetricsServer::Loop {
     Deadline deadline;
     std::string request, answer;
     size_t sent = 0;
+    size_t ignored = 0;  ///< Bytes that came after the answer.
     bool answered = false;
   };
 
@@ -118,7 +119,7 @@ class MetricsServer::Loop {
       if (clients_.size() >= kMostClients) end(clients_.begin()->first);
       const uint64_t token = next_token_++;
       if (!poller_.add((**socket).fd(), net::Interest::kRead, token).ok()) continue;
-      clients_.emplace(token, Client{std::move(**socket), Deadline::after(patience_), {}, {}, 0, false});
+      clients_.emplace(token, Client{std::move(**socket), Deadline::after(patience_), {}, {}, 0, 0, false});
     }
   }
 
@@ -182,7 +183,8 @@ class MetricsServer::Loop {
   static bool ignore(Client& client) {
     std::array<std::byte, 2048> bytes;
     const net::IoResult got = client.socket.receive(bytes);
-    return got.is_moved() || got.is_would_block();
+    if (got.is_moved()) client.ignored += got.bytes();
+    return (got.is_moved() && client.ignored <= kLongestRequest) || got.is_would_block();
   }
 
   net::ListenSocket listener_;

@@ -19,15 +19,16 @@ namespace horo::engine {
 /// body is not read, nor is a second request: the connection ends with the answer.
 std::string http_answer(std::string_view request, const std::function<std::string()>& page);
 /// A request that is longer is refused.
-inline constexpr size_t kLongestRequest = 8 << 10;
+inline constexpr size_t kLongestRequest = 4 << 10;
 
 /// One thread, `horo-metrics`, serves all clients. Every client has `patience` from its connection to its end; beyond
-/// kMostClients the one that has been there longest goes. So neither slow nor many clients take more than a fixed
-/// amount of memory and descriptors, and none can change anything.
+/// kMostClients the one that has been there longest goes, and so does one that says more than kLongestRequest after its
+/// answer. So neither slow nor many nor talkative clients take more than a fixed amount of memory and descriptors, and
+/// none can change anything.
 class MetricsServer {
  public:
   static Result<std::unique_ptr<MetricsServer>> start(const net::Address& at, std::function<std::string()> page,
-                                                      Log& log, Duration patience = std::chrono::seconds(5));
+                                                      Log& log, Duration patience = std::chrono::seconds(2));
   ~MetricsServer();
 
   /// With the port that the system chose.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import spark_session
+import strangers
 
 pytest.importorskip("pyspark", reason="PySpark is not installed in this environment")
 
@@ -30,8 +31,9 @@ from horo.spark import job, slots
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 LIMIT_SECONDS = 240
 pytestmark = pytest.mark.skipif(spark_session.java_home() is None, reason="Java is not installed here")
-# Executors know nothing of this module.
+# Executors know nothing of these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(strangers)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,12 @@ def test_tasks_become_ranks_and_their_results_come_by_rank(spark: Any) -> None:
         ] * 2
     assert {place["pid"] for place in first} == {place["pid"] for place in again}, "Spark uses its processes again"
     assert [place["rank"] for place in horo.spark.run(tell_place, (1.0,), {"name": "c"}, num_proc=1)] == [(0, 1)]
+
+
+def test_tasks_go_on_among_strangers(spark: Any, tmp_path: Path) -> None:
+    """At what horo listens in the executors; Spark's own sockets are Spark's."""
+    strangers.expect_unharmed(horo.spark.run(strangers.go_on_among_strangers, (str(tmp_path),), num_proc=2), 5)
+    assert not (tmp_path / "canary").exists()
 
 
 def fail(how: str, rank: int = 1) -> None:
