@@ -94,7 +94,7 @@ def launcher_of(pid: int) -> list[int]:
     while pid > 1:
         with open(f"/proc/{pid}/stat") as file:
             name, _, rest = file.read().rpartition(")")
-        if name.partition("(")[2] == "horo":
+        if name.partition("(")[2] in ("horo", "horo-agent"):
             found.append(pid)
         pid = int(rest.split()[1])
     return found
@@ -245,7 +245,9 @@ def go_on_among_strangers(folder: str) -> dict[str, Any]:
     port = int(os.environ.get("HORO_METRICS_PORT", "0"))
     metrics = {door.address for door in mine if port and door.address.endswith(f":{port + horo.local_rank()}")}
     for pid in launcher_of(os.getpid()):
-        mine |= doors_of(pid)
+        mine |= doors_of(pid)  # Which root can see; another user knows the store by its address.
+    if store := os.environ.get("HORO_STORE"):
+        mine.add(Door(store, 0))
     doors = sorted({door.address: door for some in horo.allgather_object(mine) for door in some}.values(), key=str)
     canary = str(Path(folder) / "canary")
     found: list[Answer] = []
