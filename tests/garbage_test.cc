@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <map>
@@ -205,6 +206,44 @@ TEST(Garbage, AtEveryDoorOfARunningJobChangesNothing) {
     EXPECT_EQ(nobody_there, 0u) << "a door stayed closed, or a stranger was kept waiting";
     expect_unharmed(target);
   }
+}
+
+/// Somebody who says nothing, somebody who says one byte after the other, and somebody who begins like a rank and goes
+/// on without end, at every door at once.
+TEST(Garbage, NobodyWithoutAKeyIsKeptForMoreThanTwoSeconds) {
+  constexpr double kLimit = 2, kSlack = 8;  // What a machine that is busy may add.
+  Target target;
+  start_target(target, "shm", true);
+  Bytes endless(64 << 10, std::byte{0});
+  const int head[] = {22, 3, 1, 0x3F, 0xF0, 1, 0, 0x3F, 0xEC, 3, 3};
+  std::transform(std::begin(head), std::end(head), endless.begin(), [](int byte) { return std::byte(byte); });
+  struct Stranger {
+    net::Socket socket;
+    bool trickles;
+    size_t said = 0;
+  };
+  std::vector<Stranger> strangers;
+  const Time began = Clock::now();
+  for (const net::Address& door : target.doors) {
+    for (int kind = 0; kind < 3; ++kind) {
+      auto socket = net::Socket::connect(door, Deadline::after_seconds(10));
+      ASSERT_TRUE(socket.ok()) << socket.status();
+      if (kind == 2) (void)socket->send(endless).is_moved();  // As much as fits.
+      strangers.push_back({std::move(*socket), kind == 1});
+    }
+  }
+  const Deadline limit(began + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kLimit + kSlack)));
+  while (!strangers.empty() && !limit.expired()) {
+    std::erase_if(strangers, [&](Stranger& one) {
+      if (one.trickles && one.said < 11) one.said += one.socket.send(std::span(endless).subspan(one.said, 1)).bytes();
+      std::array<std::byte, 64> answer;
+      const net::IoResult got = one.socket.receive(answer);
+      return !got.is_moved() && !got.is_would_block();
+    });
+    target.hold.wait(Deadline::after(milliseconds(50)));  // Nobody lets go: this is the pace.
+  }
+  EXPECT_EQ(strangers.size(), 0u) << "strangers are still there after " << kLimit + kSlack << " s";
+  expect_unharmed(target);
 }
 
 /// CPU time that rank 0 spends on one stranger. What the kernel counts as its threads' run time does not depend on what
