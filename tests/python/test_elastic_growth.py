@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import signal
 import subprocess
@@ -187,3 +188,48 @@ def test_a_job_whose_launcher_is_gone_goes_on(tmp_path: Path) -> None:
     assert [job.seats[seat].returncode for seat in (0, 2)] == [0, 0], said
     assert "the launcher is gone" in said[0]
     assert step_of(said[0]) == step_of(said[2]) > 5
+
+
+def test_ranks_come_go_and_die_at_random(tmp_path: Path) -> None:
+    """CHURN_EVENTS=500 for longer. A seed that fails is printed."""
+    seed = int(os.environ.get("TEST_SEED") or secrets.randbelow(1 << 31))
+    draw = random.Random(seed)
+    print(f"TEST_SEED={seed}")
+    job = Job(tmp_path, HORO_ELASTIC_TIMEOUT="60")
+    for rank in range(2):
+        job.start(rank, rank, 2)
+    job.wait_until(0, lambda step, rank, size: step >= 2)
+    veterans, coming = [0, 1], []  # Who trains, and who was started.
+    for _ in range(int(os.environ.get("CHURN_EVENTS", "12"))):
+        arrived = [seat for seat in coming if (tmp_path / f"seat{seat}").exists()]
+        veterans += arrived
+        coming = [seat for seat in coming if seat not in arrived]
+        deed = draw.choice(["come", "come", "die", "die", "leave", "die at the door"])
+        if deed == "come" and len(veterans) + len(coming) < 6:
+            coming.append(len(job.seats))
+            job.start(coming[-1])
+        elif deed == "die at the door" and coming:
+            seat = coming.pop(draw.randrange(len(coming)))
+            job.seats[seat].kill()
+            job.seats[seat].wait()
+            job.store.newcomer_ended(seat)
+        elif deed in ("die", "leave") and len(veterans) > 2:
+            seat = veterans.pop(draw.randrange(len(veterans)))
+            if deed == "leave":
+                job.store.ask_to_leave(seat, "at random")
+            else:
+                job.seats[seat].kill()
+        time.sleep(draw.uniform(0, 0.4))
+    for seat in veterans[:1]:
+        before = int((tmp_path / f"seat{seat}").read_text().split()[0])
+        job.wait_until(seat, lambda step, rank, size, before=before: step > before + 3)
+    (tmp_path / "stop").touch()
+    for seat in veterans:
+        job.seats[seat].wait(40)
+    for seat in coming:
+        job.seats[seat].kill()  # It may wait at the door, and nobody is left to open.
+    said = job.end()
+    ended = [seat for seat in job.seats if job.seats[seat].returncode == 0 and "sizes" in said[seat]]
+    failed = {seat: said[seat] for seat in veterans if seat not in ended}
+    assert not failed, (seed, failed)
+    assert len({step_of(said[seat]) for seat in ended}) == 1, (seed, said)
