@@ -110,7 +110,8 @@ class Agent {
 
 Result<std::unique_ptr<Agent>> Agent::create() {
   prctl(PR_SET_NAME, "horo-agent");
-  prctl(PR_SET_DUMPABLE, 0);  // The key passes through messages: no core dump, nor another process of this user, has it.
+  // The key passes through messages: no core dump and no other process of this user is to have it.
+  prctl(PR_SET_DUMPABLE, 0);
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return net::system_error("becoming a subreaper", errno);
   HORO_ASSIGN(Signals signals, Signals::watch({SIGCHLD, SIGTERM, SIGINT, SIGHUP}));
   // The duct moves away from 0 and 1, so that nothing that is printed by mistake gets into it.

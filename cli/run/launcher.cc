@@ -147,7 +147,8 @@ Result<std::unique_ptr<Launcher>> Launcher::create(const RunOptions& options) {
   fill_standard_descriptors();
   // Whatever an agent that is killed leaves behind on this host comes to us.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  prctl(PR_SET_DUMPABLE, 0);  // The key passes through messages: no core dump, nor another process of this user, has it.
+  // The key passes through messages: no core dump and no other process of this user is to have it.
+  prctl(PR_SET_DUMPABLE, 0);
   HORO_TRY(end_with(options.parent));
   HORO_ASSIGN(Signals signals, Signals::watch({SIGCHLD, SIGINT, SIGTERM, SIGHUP}));
   HORO_ASSIGN(net::Poller poller, net::Poller::create());
