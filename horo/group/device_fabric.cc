@@ -104,6 +104,9 @@ Status DeviceOperations::introduce(Call& call) {
   }
   std::vector<Introduction> all(static_cast<size_t>(size()));
   HORO_TRY(call.gather(mine, all));
+  in_turns_ = std::all_of(all.begin(), all.end(), [&](const Introduction& one) {
+    return same_device(one, all[0]) && one.identity.in_turns != 0;
+  });
   for (size_t second = 0; second < all.size(); ++second) {
     const auto first = std::find_if(
         all.begin(), all.end(), [&](const auto& one) { return &one == &all[second] || same_device(one, all[second]); });

@@ -215,6 +215,8 @@ int identify(int device, horo_device_identity* identity) {
     HORO_TRY(check(cuda, cuda.cuDeviceGet(&number, device), "cuDeviceGet"));
     HORO_TRY(check(cuda, cuda.cuDeviceGetUuid(&uuid, number), "cuDeviceGetUuid"));
     std::memcpy(identity->uuid, uuid.bytes, sizeof identity->uuid);
+    int mps = 0;
+    identity->in_turns = cuda.cuDeviceGetAttribute(&mps, kAttributeMps, number) == kSuccess && mps != 0 ? 0 : 1;
     return check(cuda, cuda.cuDeviceGetPCIBusId(identity->address, sizeof identity->address, number),
                  "cuDeviceGetPCIBusId");
   });

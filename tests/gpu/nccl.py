@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 
 import horo.torch as hvd
+from horo.torch.tensors import current_stream
 from horo.world import world
 
 ROUNDS = 9
@@ -96,7 +97,7 @@ def group_allreduce() -> Allreduce:
     group = world.runtime.group([0])
 
     def allreduce(given: torch.Tensor, result: torch.Tensor) -> None:
-        stream = torch.cuda.current_stream().cuda_stream
+        stream = current_stream(given.get_device())
         group.run(ALLREDUCE, given.data_ptr(), result.data_ptr(), dtype=F32, count=given.numel(), device=0,
                   stream=stream)  # fmt: skip
 

@@ -47,7 +47,7 @@ class _Flat:
         self.memory: torch.Tensor | None = None
         self.views: list[torch.Tensor] = []
         self.taken: set[int] = set()
-        self.streams: set[torch.cuda.Stream] = set()
+        self.streams: dict[int, torch.cuda.Stream] = {}
         self.sent: torch.Tensor | None = None  # In this iteration.
         self.request: _horo.Request | None = None
         self.launched = False
@@ -123,8 +123,9 @@ class Flats:
         """A gradient is there, or none will come."""
         flat = self._of[number]
         flat.taken.add(number)
-        if self._tensors[number].is_cuda:
-            flat.streams.add(torch.cuda.current_stream(self._tensors[number].device))
+        device, stream = place_of(self._tensors[number])
+        if device >= 0 and stream not in flat.streams:
+            flat.streams[stream] = torch.cuda.current_stream(device)
         if len(flat.taken) == len(flat.numbers):
             self._launch(flat, hook)
 
@@ -164,8 +165,9 @@ class Flats:
     def _pack(self, flat: _Flat) -> None:
         if flat.streams:  # Gradients may come in streams of their own.
             current = torch.cuda.current_stream(flat.memory.device)
-            for stream in flat.streams - {current}:
-                current.wait_stream(stream)
+            for stream in flat.streams.values():
+                if stream != current:
+                    current.wait_stream(stream)
         views, gradients = [], []
         for number, view in zip(flat.numbers, flat.views, strict=True):
             gradient = self._tensors[number].grad
