@@ -1,8 +1,12 @@
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 
 #include "bindings.h"
+
+#include "horo/api/door.h"
 
 namespace nb = nanobind;
 
