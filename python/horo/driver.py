@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from horo import _horo, basics, resize
 from horo.exceptions import HorovodInternalError, RankFailedError
 from horo.job import failure_of
-from horo.meeting import LOOPBACK, Arrival, Terms
+from horo.meeting import LOOPBACK, Arrival, Terms, layout
 from horo.task import outcome_of_error, outcome_of_exit, outcome_of_value
 from horo.world import world
 
@@ -67,6 +67,7 @@ class Ticket(NamedTuple):
     limits: Limits
     seat: int
     rank: int | None  # None: it comes later.
+    variables: Mapping[str, str] = {}  # For its environment.
 
 
 class ElasticJob:
@@ -79,11 +80,16 @@ class ElasticJob:
         self._terms = Terms(self._store.address, job, key, address == LOOPBACK, [])
         self.is_open = True  # Others can enter.
 
-    def first_tickets(self, hosts: Sequence[Hashable]) -> list[Ticket]:
-        """For the first ranks, which are on these hosts."""
-        names = list(dict.fromkeys(hosts))
-        terms = self._terms._replace(hosts=[names.index(host) for host in hosts])
-        return [Ticket(terms, self.limits, rank, rank) for rank in range(len(hosts))]
+    def first_tickets(self, size: int, hosts: Sequence[Hashable] = ()) -> list[Ticket]:
+        """For the first ranks, which are on these hosts, if that is known."""
+        terms = self._terms._replace(hosts=[0] * size)
+        numbers = layout(hosts) if hosts else [{"rank": rank, "size": size} for rank in range(size)]
+        return [
+            Ticket(
+                terms, self.limits, rank, rank, {f"HOROVOD_{name.upper()}": str(value) for name, value in of.items()}
+            )
+            for rank, of in enumerate(numbers)
+        ]
 
     def later_ticket(self, seat: int) -> Ticket:
         return Ticket(self._terms, self.limits, seat, None)
@@ -145,12 +151,9 @@ def take_seat(ticket: Ticket, here: Arrival, host_name: str) -> None:
     for name in [f"{prefix}_{number}" for prefix in ("HORO", "HOROVOD") for number in _NUMBERS]:
         os.environ.pop(name, None)
     os.environ.update({**ticket.limits.variables(), "HORO_SEAT": str(ticket.seat), "HOROVOD_HOSTNAME": host_name})
+    os.environ.update(ticket.variables)
     place = ticket.terms.place(-1 if ticket.rank is None else ticket.rank, here)
-    if ticket.rank is None:
-        place = place._replace(size=-1)
-    else:
-        os.environ.update(ticket.terms.variables(ticket.rank, host_name))
-    world.stand_at(place)
+    world.stand_at(place if ticket.rank is not None else place._replace(size=-1))
 
 
 def call_in_seat(
@@ -160,7 +163,7 @@ def call_in_seat(
     if ticket.rank is None and not _is_served(ticket.terms.store or ""):
         return {"exit": 0, "code": 0, "rank": -1}
     take_seat(ticket, here, here.address)
-    return outcome_of(func, args, kwargs)
+    return _outcome_in_seat(func, args, kwargs)
 
 
 def _is_served(address: str) -> bool:
@@ -173,20 +176,25 @@ def _is_served(address: str) -> bool:
 
 
 def outcome_of(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
-    """What a call came to, exceptions too, and this process's rank at last; -1 if it was never in the job. `is_loss`:
-    what it raised is not the program's mistake, and another process might do better. A rank that has failed must not
-    keep the others waiting, be they in the job or on their way."""
+    """What a call came to, exceptions too. `is_loss`: what it raised is not the program's mistake, and another process
+    might do better."""
     try:
-        outcome = outcome_of_value(func(*args, **kwargs))
+        return outcome_of_value(func(*args, **kwargs))
     except SystemExit as left:
-        outcome = outcome_of_exit(left)
+        return outcome_of_exit(left)
     except BaseException as error:
         traceback.print_exc()
-        outcome = outcome_of_error(error)
-        outcome["is_loss"] = isinstance(error, HorovodInternalError) and error.code != "mismatch"
+        is_loss = isinstance(error, HorovodInternalError) and error.code != "mismatch"
+        return {**outcome_of_error(error), "is_loss": is_loss}
+
+
+def _outcome_in_seat(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Outcome:
+    """With this process's rank at last; -1 if it was never in the job."""
+    outcome = outcome_of(func, args, kwargs)
     outcome["rank"] = world.last_rank()
+    # A rank that has failed must not keep the others waiting, be they in the job or on their way. Whoever comes later
+    # declines nothing: the driver tells the job that its process has ended.
     basics.shutdown()
-    # Whoever comes later declines nothing: the driver tells the job that its process has ended.
     if "value" not in outcome and outcome["rank"] < 0 and not resize.is_newcomer():
         world.decline()
     return outcome

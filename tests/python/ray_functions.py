@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import ray.train
+from elastic_functions import die_in_seat_1, train_elastically
 from ray.train import Checkpoint
 
 import horo
@@ -140,42 +141,22 @@ def tell_devices(_: Any) -> tuple[int, int, str]:
     return horo.local_rank(), horo.cross_rank(), os.environ["CUDA_VISIBLE_DEVICES"]
 
 
-def train_elastically(folder: str) -> dict[str, Any]:
-    """Adds one to all weights at each step, however many ranks there are. The second dies, and another one comes in its
-    place; then there is room for a third, and then not any more."""
-    from itertools import groupby
-
-    import horo.elastic
+def train_while_slots_change(folder: str) -> dict[str, Any]:
+    """The second rank dies, and another one comes in its place; then there is room for a third, and then not any
+    more."""
     from horo.ray import logger
 
-    seat = os.environ["HORO_SEAT"]
-    logger.log({"seat": seat})
-    horo.init()
-    pause = threading.Event()
+    logger.log({"seat": os.environ["HORO_SEAT"]})
 
-    def train(state: Any) -> None:
-        while state.sizes[-3:] != [2] * 3 or 3 not in state.sizes:
-            if state.step == 5 and seat == "1":
-                os.kill(os.getpid(), signal.SIGKILL)
-            total = horo.allreduce(np.ones(100), op=horo.Sum, name="ones")
-            state.weights += total / horo.size()
-            state.sizes.append(horo.size())
-            state.step += 1
-            if state.step == 10:
-                (Path(folder) / "grow").touch()
-            if horo.size() == 3:
-                (Path(folder) / "shrink").touch()
-            state.commit()
-            pause.wait(0.01)
+    def goes_on(state: Any) -> bool:
+        die_in_seat_1(state)
+        if state.step == 10:
+            (Path(folder) / "grow").touch()
+        if 3 in state.sizes:
+            (Path(folder) / "shrink").touch()
+        return 3 not in state.sizes or state.sizes[-3:] != [2] * 3
 
-    state = horo.elastic.ObjectState(
-        lambda obj: horo.broadcast_object(obj, 0), horo.rank, step=0, weights=np.zeros(100), sizes=[]
-    )
-    horo.elastic.run_fn(train)(state)
-    assert (state.weights == state.step).all(), (state.step, state.weights)
-    assert len(state.sizes) == state.step
-    sizes = [size for size, _ in groupby(state.sizes)]
-    return {"seat": seat, "rank": horo.rank(), "step": state.step, "sizes": sizes, "size": horo.size()}
+    return train_elastically(goes_on)
 
 
 def fail_on_seat_1(counter: Counter) -> int:

@@ -76,7 +76,7 @@ def test_who_waits_at_the_door_is_told_when_it_closes(monkeypatch: pytest.Monkey
     before = dict(os.environ)
     job = ElasticJob(Limits(least=1, seconds=240), LOOPBACK)
     here = arrival()
-    (first,) = job.first_tickets([here.host])
+    (first,) = job.first_tickets(1, [here.host])
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
             waits = pool.submit(enter, job.later_ticket(7))
@@ -88,9 +88,10 @@ def test_who_waits_at_the_door_is_told_when_it_closes(monkeypatch: pytest.Monkey
                 assert not waits.done(), waits.result()
                 door.news(1.0)
             door.close()
-            assert values_of([outcome_of(add, (), {})], lost=0) == [2.0]
+            assert values_of([{**outcome_of(add, (), {}), "rank": 0}], lost=0) == [2.0]
         finally:
             job.close()
+            horo.shutdown()
             world.stand_at(None)
             for name in set(os.environ) - set(before):
                 del os.environ[name]

@@ -34,7 +34,7 @@ from ray_functions import (
     reduce_value,
     tell_devices,
     tell_place,
-    train_elastically,
+    train_while_slots_change,
     train_with_tensorflow,
     train_with_torch,
 )
@@ -48,6 +48,7 @@ long = pytest.mark.skipif(not os.environ.get("LONG_TESTS"), reason="takes long: 
 # Workers know nothing of these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(sys.modules["ray_functions"])
+cloudpickle.register_pickle_by_value(sys.modules["elastic_functions"])
 
 
 @pytest.fixture(scope="module")
@@ -288,9 +289,9 @@ def test_elastic_ranks_are_replaced_when_they_die_and_come_and_go_with_their_slo
     executor = ElasticRayExecutor(settings, override_discovery=False)
     executor.start()
     said: list[dict[str, Any]] = []
-    told = executor.run(functools.partial(train_elastically, str(tmp_path)), callbacks=[said.append])
+    told = executor.run(functools.partial(train_while_slots_change, str(tmp_path)), callbacks=[said.append])
     assert [one["rank"] for one in told] == [0, 1]
-    assert [one["seat"] for one in told] == ["0", "2"], "the one that came in the place of the dead one"
+    assert [one["seat"] for one in told] == [0, 2], "the one that came in the place of the dead one"
     assert [one["sizes"] for one in told] == [[2, 3, 2]] * 2
     assert told[0]["step"] == told[1]["step"] > 10
     assert sorted(one["seat"] for one in said) == ["0", "1", "2", "3"]

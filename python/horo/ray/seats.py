@@ -159,7 +159,7 @@ class Seats:
         nodes = [seat.node for seat in first]
         # Ranks of a node follow each other.
         order = sorted(range(len(first)), key=lambda index: (nodes.index(nodes[index]), index))
-        tickets = self._job.first_tickets([places[index].host for index in order])
+        tickets = self._job.first_tickets(len(first), [places[index].host for index in order])
         for index, ticket in zip(order, tickets, strict=True):
             self._hand_out(first[index], ticket, shipped)
         self._next = len(first)
