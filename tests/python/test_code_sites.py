@@ -23,6 +23,7 @@ SITES = {
     ("horo/job.py", "_exception_of"): (1, "the same files, or an outcome that came through Spark's own channels"),
     ("horo/objects.py", "broadcast_object"): (1, "a collective: sent by a rank, which has proved the job's key"),
     ("horo/objects.py", "allgather_object"): (1, "a collective, as above"),
+    ("horo/driver.py", "values_of"): (1, "outcomes of Ray's actors and Spark's tasks, through their own channels"),
     ("horo/spark/job.py", "_values"): (1, "results of Spark's tasks: Spark itself pickles what tasks return"),
     ("horo/torch/parallel/members.py", "exchange"): (1, "a collective, as above"),
 }
