@@ -47,6 +47,7 @@ class Checker {
     std::map<int, Time> learned;
     std::optional<Time> frozen;
     std::optional<Time> thawed;
+    Duration was_frozen{};  ///< Before it thawed.
     std::optional<Time> evicted;
     bool late_thaw = false;
     bool fenced = false;

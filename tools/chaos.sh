@@ -27,7 +27,7 @@ row() {
   timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1 || { outcome=BROKEN failed=1; }
   [ "$outcome" = held ] || grep -E "TEST_SEED|Failure|wrong |FAILED" "$logs/$name.log" | head -10
   grep -E "p50 [0-9]" "$logs/$name.log" | judge
-  grep -E "^  [0-9]+ partitions" "$logs/$name.log"
+  grep -E "^  [0-9]+ (partitions|jobs)|^planted:" "$logs/$name.log"
   table+=("$(printf '%-12s %-8s %5d s' "$name" "$outcome" $((SECONDS - start)))")
 }
 
@@ -50,13 +50,17 @@ judge() {
 
 row kills 1800 env TEST_KILLS="$(scaled 2000)" "$tests" --gtest_filter='KillStorm.*'
 row mixed 900 env TEST_MIXED=1 TEST_KILLS="$(scaled 500)" "$tests" --gtest_filter='KillStorm.*'
-row reform 1800 env TEST_STORMS="$(scaled 2000)" "$tests" --gtest_filter='ReformStorm.*'
+row reform 1800 env TEST_STORMS="$(scaled 2000)" "$tests" --gtest_filter='ReformStorm.Survivors*'
+row leaders 900 env TEST_LEADERS="$(scaled 200)" "$tests" --gtest_filter='ReformStorm.Whoever*'
+row failpoints 900 "$tests" --gtest_filter='Failpoints.*' --gtest_repeat="$(scaled 10)"
 row freezes 1800 "$tests" --gtest_filter='*Freeze.A*:*Thaw.*:Reform.*' --gtest_repeat="$(scaled 20)"
 row partitions 600 "$tests" --gtest_filter='Partition.*' --gtest_repeat="$(scaled 10)"
 row garbage 900 env TEST_STRINGS="$(scaled 100000)" "$tests" --gtest_filter='Garbage.AtEvery*'
 row leaks 900 env TEST_STARTS="$(scaled 1000)" "$tests" --gtest_filter='Leak*'
+row soak 1800 tools/soak.sh "$(scaled 60)" "$build"
 row cuts 1800 env TEST_PARTITIONS="$(scaled 100000)" "$build/sim/horo_sim_test" --gtest_filter='SimulatedPartition.*'
 row simulator 900 "$build/sim/horo_sim_test" --gtest_repeat="$(scaled 20)"
+row planted 3600 tools/planted.py
 
 echo
 echo "what was done  outcome  took"
