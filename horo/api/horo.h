@@ -149,6 +149,11 @@ horo_status* horo_store_serve(const char* address, const char* job, const void* 
                               horo_store** store);
 const char* horo_store_address(const horo_store* store); /* host:port; lives as long as the store */
 void horo_store_destroy(horo_store* store);
+/* For whoever starts the processes of a job that grows (see horo_door). This process's slot is gone: it leaves when the
+ * job commits next. */
+horo_status* horo_store_ask_to_leave(horo_store* store, int seat, const char* why);
+/* A process that was to enter the job has ended: nobody waits for it. Nothing happens if it was in. */
+horo_status* horo_store_newcomer_ended(horo_store* store, int seat);
 
 /* Joins the job and waits until all ranks have (at most HORO_TIMEOUT). With nothing set: a job of one rank. */
 horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine);
