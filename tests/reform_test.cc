@@ -25,6 +25,7 @@ constexpr int kStepsAfter = 10;
 struct Storm {
   uint64_t seed = 0;
   int ranks = 4;
+  const char* variable = "TEST_STORMS";  ///< Of a run of this one alone.
   const char* transport = "shm";
   struct Blow {
     int seat = 0;
@@ -34,7 +35,8 @@ struct Storm {
 
   /// With `leads` it is always the lowest of those that are left, and every second time another follows while the
   /// others make the next job.
-  explicit Storm(uint64_t with_seed, bool leads = false) : seed(with_seed) {
+  explicit Storm(uint64_t with_seed, bool leads = false)
+      : seed(with_seed), variable(leads ? "TEST_LEADERS" : "TEST_STORMS") {
     std::seed_seq words{seed, seed >> 32};
     std::mt19937_64 random(words);
     constexpr const char* kTransports[] = {"shm", "tcp", "mixed"};
@@ -58,7 +60,7 @@ struct Storm {
   }
   int left() const { return ranks - static_cast<int>(blows.size()); }
   std::string to_string() const {
-    std::string words = text("TEST_SEED=", seed, " TEST_STORMS=1 (", transport, ", ", ranks, " ranks");
+    std::string words = text("TEST_SEED=", seed, " ", variable, "=1 (", transport, ", ", ranks, " ranks");
     for (const Blow& blow : blows) words += text(", rank ", blow.seat, " after ", blow.after.count(), " us");
     return words + ")";
   }
