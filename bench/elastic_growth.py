@@ -9,6 +9,7 @@ for the state.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import secrets
 import statistics
@@ -95,9 +96,11 @@ def measure(rounds: int, mib: int) -> list[tuple[float, float]]:
             processes.append(newcomer)
             end = time.monotonic() + 60
             while not (folder / f"seat{seat}").exists() or not (folder / f"seat{seat}").read_text():
-                if newcomer.poll() is not None or time.monotonic() > end:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    newcomer.wait(0.01)
+                    end = 0.0
+                if time.monotonic() > end:
                     raise SystemExit(f"seat {seat} did not train")
-                time.sleep(0.01)
             first, second = map(float, (folder / f"seat{seat}").read_text().split())
             taken.append((first, second))
             store.ask_to_leave(seat, "its round is over")
