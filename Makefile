@@ -70,6 +70,7 @@ test-all: build .venv/.installed setup-test  ## The long forms of the tests, san
 	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
 	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
+	@tools/planted.py
 	@$(MAKE) --no-print-directory test-old-tensorflow sanitize fuzz lint-all
 
 chaos: build  ## Kill, stop, cut off and confuse the ranks of thousands of jobs; a report with times

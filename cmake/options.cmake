@@ -16,6 +16,7 @@ option(HORO_BENCH "Build the benchmarks (needs Google Benchmark) and the peers t
 option(HORO_EXAMPLES "Build the example programs" ON)
 option(HORO_FUZZ "Build every *_fuzz.cc as a libFuzzer program (needs clang)" OFF)
 option(HORO_PYTHON "Build the Python extension (needs nanobind)" OFF)
+option(HORO_FAILPOINTS "Build the points where tests kill, delay or fail a rank (horo/base/failpoint.h)" ${HORO_TESTS})
 option(HORO_WERROR "Treat warnings as errors" OFF)
 option(HORO_LTO "Optimise across files when linking" OFF)
 option(HORO_STATIC_OPENSSL "Link OpenSSL statically where its archives can go into a shared library" OFF)

@@ -31,13 +31,39 @@ enum class Bug : uint8_t {
   kHastyEviction,       ///< The freeze limit is a third of what is promised.
   kBlindFlush,          ///< Nobody watches the ranks that a flush waits for.
   kNoConfirm,           ///< Operations with different results per rank complete without confirmation.
+  // These show only where the network is cut.
+  kNoQuorum,           ///< Every side goes on.
+  kQuorumOfTheLiving,  ///< The quorum does not count the dead, though others are silent.
+  kSilentAreDead,      ///< Whoever is silent counts as dead.
+  kHalfIsEnough,       ///< Exactly half of the ranks go on, with the lowest among them or without.
 };
+/// The first of those.
+inline constexpr Bug kFirstPartitionBug = Bug::kNoQuorum;
 
-inline constexpr std::array<std::string_view, 20> kBugNames = {
-    "none",        "no-serve",      "decide-alone", "no-forward",    "symmetric-retention", "rooted-retention",
-    "wide-window", "stale-flush",   "stale-report", "early-release", "shrunk-success",      "report-while-running",
-    "fail-alone",  "hear-the-lost", "no-fence",     "data-first",    "no-pause-reset",      "hasty-eviction",
-    "blind-flush", "no-confirm"};
+inline constexpr std::array<std::string_view, 24> kBugNames = {"none",
+                                                               "no-serve",
+                                                               "decide-alone",
+                                                               "no-forward",
+                                                               "symmetric-retention",
+                                                               "rooted-retention",
+                                                               "wide-window",
+                                                               "stale-flush",
+                                                               "stale-report",
+                                                               "early-release",
+                                                               "shrunk-success",
+                                                               "report-while-running",
+                                                               "fail-alone",
+                                                               "hear-the-lost",
+                                                               "no-fence",
+                                                               "data-first",
+                                                               "no-pause-reset",
+                                                               "hasty-eviction",
+                                                               "blind-flush",
+                                                               "no-confirm",
+                                                               "no-quorum",
+                                                               "quorum-of-the-living",
+                                                               "silent-are-dead",
+                                                               "half-is-enough"};
 
 constexpr std::string_view name(Bug bug) { return kBugNames[static_cast<size_t>(bug)]; }
 

@@ -66,7 +66,9 @@ void Checker::learned(int rank, const rendezvous::LostSet& lost, Time now) {
 void Checker::evicted(int victim, Time now) {
   Rank& state = ranks_[static_cast<size_t>(victim)];
   if (state.fenced) return;
-  if (!state.frozen || now - *state.frozen < kEvictableAfter) {
+  // Its answer may still be under way when it has just thawed.
+  const bool just_thawed = state.thawed && now - *state.thawed < kLongestMessage && state.was_frozen >= kEvictableAfter;
+  if (!just_thawed && (!state.frozen || now - *state.frozen < kEvictableAfter)) {
     violated(text("rank ", victim, " was evicted though it was not frozen for long"));
   }
   if (!state.evicted) state.evicted = now;
@@ -76,6 +78,7 @@ void Checker::froze(int rank, Time now) { ranks_[static_cast<size_t>(rank)].froz
 
 void Checker::thawed(int rank, Time now) {
   Rank& state = ranks_[static_cast<size_t>(rank)];
+  state.was_frozen = state.frozen ? now - *state.frozen : Duration::zero();
   state.frozen.reset();
   state.thawed = now;
   state.late_thaw = state.evicted && now - *state.evicted > kLongestMessage;

@@ -32,6 +32,8 @@ class Checker {
 
   /// At the end of a run: `survivors` are the ranks that are neither dead nor fenced, `fenced` those that were evicted.
   void finish(const std::vector<int>& survivors, const std::vector<int>& fenced);
+  /// The same where the network was cut: it excuses who learns late, and what the other side makes of an operation.
+  void finish_cut(const std::vector<int>& survivors) { check_uniform(survivors); }
 
  private:
   struct Progress {
@@ -45,6 +47,7 @@ class Checker {
     std::map<int, Time> learned;
     std::optional<Time> frozen;
     std::optional<Time> thawed;
+    Duration was_frozen{};  ///< Before it thawed.
     std::optional<Time> evicted;
     bool late_thaw = false;
     bool fenced = false;

@@ -24,7 +24,6 @@ std::optional<uint64_t> GroupModel::Ring::find(uint64_t number) const {
 GroupModel::GroupModel(Identity identity, GroupHost& host) : identity_(std::move(identity)), host_(host) {
   for (int rank : identity_.members) {
     expected_ += uint64_t{1} << (4 * rank);
-    if (rank != identity_.rank) progress_[rank] = 0;
   }
   symmetric_.slots.resize(identity_.bug == Bug::kSymmetricRetention ? 1 : 2);
   rooted_.slots.resize(identity_.bug == Bug::kRootedRetention ? 2 : kWindow);
@@ -55,8 +54,9 @@ void GroupModel::enter() {
 
 bool GroupModel::window_open(uint64_t number) const {
   uint64_t window = identity_.bug == Bug::kWideWindow ? 2 * kWindow : kWindow;
-  return std::all_of(progress_.begin(), progress_.end(),
-                     [&](const auto& entry) { return entry.second + window >= number; });
+  return std::all_of(identity_.members.begin(), identity_.members.end(), [&](int rank) {
+    return rank == identity_.rank || progress_[static_cast<size_t>(rank)] + window >= number;
+  });
 }
 
 void GroupModel::advance() {
@@ -118,10 +118,15 @@ void GroupModel::complete(uint64_t number) {
   if (!stopped_) host_.enter_soon(identity_.id);
 }
 
+void GroupModel::note_progress(int rank, uint64_t number) {
+  uint64_t& known = progress_[static_cast<size_t>(rank)];
+  known = std::max(known, number);
+}
+
 void GroupModel::take(int from, const Data& data) {
   if (stopped_ || data.number <= held_) return;
   data_[data.number][from] = data.value;
-  if (kind(data.number) != OpKind::kRooted) progress_[from] = std::max(progress_[from], data.number - 1);
+  if (kind(data.number) != OpKind::kRooted) note_progress(from, data.number - 1);
   advance();
 }
 
@@ -132,7 +137,7 @@ void GroupModel::take(int from, const Confirm& confirm) {
 }
 
 void GroupModel::take(int from, const Ack& ack) {
-  progress_[from] = std::max(progress_[from], ack.number);
+  note_progress(from, ack.number);
   advance();
 }
 
@@ -190,12 +195,12 @@ std::optional<uint64_t> GroupModel::retained(uint64_t number) const {
   return kind(number) == OpKind::kRooted ? rooted_.find(number) : symmetric_.find(number);
 }
 
-void GroupModel::add_waits(std::set<int>& ranks) const {
-  if (decision_ && decision_->await && held_ < decision_->final) ranks.insert(decision_->await->peer);
+void GroupModel::add_waits(RankBits& ranks) const {
+  if (decision_ && decision_->await && held_ < decision_->final) ranks |= bit(decision_->await->peer);
   if (stopped_ || entered_ == completed_) return;
   bool rooted = kind(entered_) == OpKind::kRooted;
   if (rooted && root(entered_) != identity_.rank) {
-    if (held_ < entered_) ranks.insert(root(entered_));
+    if (held_ < entered_) ranks |= bit(root(entered_));
     return;
   }
   auto arrived = data_.find(entered_);
@@ -203,11 +208,11 @@ void GroupModel::add_waits(std::set<int>& ranks) const {
   for (int rank : identity_.members) {
     if (rank == identity_.rank) continue;
     if (held_ >= entered_) {
-      if (confirmed != confirms_.end() && !confirmed->second.contains(rank)) ranks.insert(rank);
+      if (confirmed != confirms_.end() && !confirmed->second.contains(rank)) ranks |= bit(rank);
     } else if (rooted) {
-      if (progress_.at(rank) + kWindow < entered_) ranks.insert(rank);
+      if (progress_[static_cast<size_t>(rank)] + kWindow < entered_) ranks |= bit(rank);
     } else if (arrived == data_.end() || !arrived->second.contains(rank)) {
-      ranks.insert(rank);
+      ranks |= bit(rank);
     }
   }
 }

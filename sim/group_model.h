@@ -7,6 +7,7 @@
 //   exchange   like symmetric, but with a result per rank that nobody else has (alltoall): completes after confirmation
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -25,6 +26,10 @@ namespace horo::sim {
 enum class OpKind : uint8_t { kSymmetric, kRooted, kExchange };
 
 inline constexpr uint64_t kWindow = 4;
+
+/// One bit per rank.
+using RankBits = uint32_t;
+constexpr RankBits bit(int rank) { return RankBits{1} << rank; }
 
 /// What a group asks of the rank that it lives in.
 class GroupHost {
@@ -74,7 +79,7 @@ class GroupModel {
   /// The result, if it is retained.
   std::optional<uint64_t> retained(uint64_t number) const;
   /// Ranks that the operation under way, or the decision, waits for.
-  void add_waits(std::set<int>& ranks) const;
+  void add_waits(RankBits& ranks) const;
 
   const std::vector<int>& members() const { return identity_.members; }
   uint64_t completed() const { return completed_; }
@@ -93,6 +98,7 @@ class GroupModel {
   };
 
   void advance();
+  void note_progress(int rank, uint64_t number);
   bool window_open(uint64_t number) const;
   void hold(uint64_t number, uint64_t value);
   void complete_if_confirmed(uint64_t number);
@@ -116,7 +122,7 @@ class GroupModel {
   std::map<uint64_t, std::set<int>> confirms_;
   std::map<uint64_t, uint64_t> values_;  ///< Held, not yet completed.
   std::map<uint64_t, uint64_t> served_;
-  std::map<int, uint64_t> progress_;  ///< The last operation that each member is known to have completed.
+  std::array<uint64_t, 16> progress_{};  ///< The last operation that each member is known to have completed.
   Ring symmetric_;
   Ring rooted_;
 };

@@ -14,7 +14,7 @@ namespace {
 using horo::sim::World;
 
 constexpr const char* kUsage =
-    "usage: horo-sim [--seeds FIRST..LAST] [--ranks N] [--bug NAME] [--verbose]\n"
+    "usage: horo-sim [--seeds FIRST..LAST] [--ranks N] [--partitions] [--bug NAME] [--verbose]\n"
     "Simulates jobs of N ranks (default: 2 to 8, by seed) that lose members, one job per seed.\n";
 
 struct Request {
@@ -42,6 +42,10 @@ std::optional<Request> parse_arguments(int count, char** words) {
     std::string_view flag = words[i];
     if (flag == "--verbose") {
       request.options.verbose = true;
+      continue;
+    }
+    if (flag == "--partitions") {
+      request.options.partitions = true;
       continue;
     }
     if (i + 1 >= count) return std::nullopt;
@@ -87,8 +91,14 @@ int main(int count, char** words) {
   auto runs = static_cast<double>(request->last - request->first + 1);
   std::puts(horo::text(runs, " seeds in ", took.count(), " s (", runs / took.count(), " per s): ", total.struck,
                        " faults, ", total.rounds, " rounds, ", total.replaced, " decisions replaced, ", total.served,
-                       " results re-served, ", total.fenced, " ranks fenced, ", total.operations, " operations, ",
-                       total.events, " events; no violation")
+                       " results re-served, ", total.fenced, " ranks fenced, ", total.operations,
+                       " operations of ranks, ", total.events, " events; no violation")
                 .c_str());
+  if (request->options.partitions) {
+    std::puts(horo::text("  ", total.blocked, " links held back, ", total.worlds, " smaller worlds, ", total.stopped,
+                         " ranks without a quorum; somebody goes on at the end of ", total.gone_on, " runs; ",
+                         total.overlooked, " worlds beside one that had ended")
+                  .c_str());
+  }
   return 0;
 }

@@ -22,8 +22,9 @@ constexpr int kGroupsPerView = 3;
 /// cheap, and ranks are seen to wait long for members that are merely late.
 constexpr uint64_t kBriskOperations = 20;
 
-uint64_t group_id(uint64_t epoch, int index) { return epoch * 100 + static_cast<uint64_t>(index); }
-uint64_t epoch_of(uint64_t group) { return group / 100; }
+/// Both sides of a cut may be in the same epoch: groups are named by the view that they are made in.
+uint64_t group_id(uint64_t view, int index) { return view * 100 + static_cast<uint64_t>(index); }
+uint64_t view_of_group(uint64_t group) { return group / 100; }
 bool is_world(uint64_t group) { return group % 100 == 0; }
 
 rendezvous::Suspicion::Options suspicion_options(Bug bug) {
@@ -39,12 +40,10 @@ Node::Node(World& world, int rank)
     : world_(world),
       rank_(rank),
       membership_({rank, world.options().ranks, 0, std::chrono::seconds(30)}),
-      suspicion_(suspicion_options(world.options().bug)) {}
+      suspicion_(suspicion_options(world.options().bug)),
+      reform_(rank, view_of(membership_.members()), world.options().bug, *this) {}
 
-void Node::start() {
-  views_[0] = membership_.members();
-  open(group_id(0, 0), views_[0]);
-}
+void Node::start() { open_world(reform_.world()); }
 
 void Node::handle(const NodeEvent& event) {
   std::visit([this](const auto& value) { on(value); }, event);
@@ -54,6 +53,14 @@ void Node::handle(const NodeEvent& event) {
 void Node::leave() {
   feed(input::Leave{});
   state_ = State::kLeft;
+  world_.departed(rank_);
+}
+
+void Node::stop(const Status& why) {
+  world_.trace(rank_, "stops: ", why.to_string());
+  ++world_.counts().stopped;
+  leave();
+  state_ = State::kStopped;
 }
 
 void Node::on(const Delivery& delivery) {
@@ -64,6 +71,10 @@ void Node::on(const Delivery& delivery) {
     send(delivery.from, Answer{});
   } else if (std::holds_alternative<Answer>(delivery.packet)) {
     watch(watching::Answered{delivery.from});
+  } else if (auto* join = std::get_if<Join>(&delivery.packet)) {
+    reform_.take(delivery.from, *join);
+  } else if (auto* ready = std::get_if<Ready>(&delivery.packet)) {
+    reform_.take(*ready);
   } else if (!lost || has_bug(Bug::kHearTheLost)) {
     std::visit(
         [&](const auto& packet) {
@@ -112,6 +123,10 @@ void Node::on(const TickTimer&) {
   feed(input::Tick{});
   watch(watching::Tick{});
   plan_tick();
+}
+
+void Node::on(const ReformTimer&) {
+  if (failed_worlds_.contains(reform_.world())) reform_.begin();
 }
 
 void Node::feed(rendezvous::Input input) {
@@ -198,14 +213,13 @@ void Node::serve(const GroupModel& group, const output::Decide& decide) {
 
 void Node::apply(output::Install& install) {
   world_.trace(rank_, "installs epoch ", install.epoch);
-  world_.checker().installed(rank_, install.epoch, install.lost);
-  views_[install.epoch] = install.members;
+  if (!world_.options().partitions) world_.checker().installed(rank_, install.epoch, install.lost);
   if (has_bug(Bug::kEarlyRelease)) {
     for (auto& [id, group] : groups_) {
       if (group.settled()) group.release();
     }
   }
-  open(group_id(install.epoch, 0), install.members);
+  if (!world_.options().partitions) open_world(view_of(install.members));
   world_.pass(rank_, Point::kInstalled);
 }
 
@@ -223,6 +237,8 @@ void Node::apply(output::Fence& fence) {
   if (!has_bug(Bug::kNoFence)) state_ = State::kFenced;
 }
 
+void Node::open_world(uint64_t view) { open(group_id(view, 0), members_of(view)); }
+
 void Node::open(uint64_t id, std::vector<int> members) {
   GroupModel::Identity identity{id, world_.options().seed, rank_, members, world_.options().bug};
   groups_.try_emplace(id, std::move(identity), *this);
@@ -239,11 +255,11 @@ void Node::open(uint64_t id, std::vector<int> members) {
   }
 }
 
-void Node::open_subgroups(uint64_t epoch) {
+void Node::open_subgroups(uint64_t view) {
   for (int index = 1; index < kGroupsPerView; ++index) {
-    uint64_t id = group_id(epoch, index);
+    uint64_t id = group_id(view, index);
     std::vector<int> members;
-    for (int rank : views_.at(epoch)) {
+    for (int rank : members_of(view)) {
       if (mix(mix(world_.options().seed, id), static_cast<uint64_t>(rank)) % 3 != 0) members.push_back(rank);
     }
     if (std::find(members.begin(), members.end(), rank_) != members.end()) open(id, std::move(members));
@@ -257,6 +273,7 @@ void Node::enter_soon(uint64_t group) {
   int64_t think = random.chance(80) ? random.between(0, 200) : random.between(0, 3000);
   if (groups_.at(group).completed() >= marks_[group] + kBriskOperations) {
     think = random.chance(90) ? random.between(20'000, 100'000) : random.between(150'000, 400'000);
+    if (world_.options().partitions) think *= 3;  // Cuts last for seconds.
   }
   world_.schedule(rank_, microseconds(think), EnterTimer{group});
 }
@@ -268,13 +285,35 @@ void Node::finish_soon(uint64_t group, uint64_t number) {
 void Node::succeeded(uint64_t group, uint64_t number) {
   ++world_.counts().operations;
   world_.checker().succeeded(rank_, group, number);
+  if (!is_world(group)) return;
+  const uint64_t view = view_of_group(group);
+  world_.commit(rank_, view);
+  if (number > 1) return;
   // Making a subgroup is an operation of its parent: where that succeeds, the subgroup is opened.
-  if (is_world(group) && number == 1) open_subgroups(epoch_of(group));
+  open_subgroups(view);
+  reform_.decided(view, true);
+  if (failed_worlds_.contains(view)) world_failed(view);
 }
 
-void Node::failed(uint64_t group, uint64_t from_number) { world_.checker().failed(rank_, group, from_number); }
+void Node::failed(uint64_t group, uint64_t from_number) {
+  world_.checker().failed(rank_, group, from_number);
+  if (!world_.options().partitions || !is_world(group)) return;
+  const uint64_t view = view_of_group(group);
+  if (failed_worlds_.insert(view).second && view == reform_.world()) world_failed(view);
+}
 
-void Node::settled(uint64_t group, uint64_t epoch) { inputs_.push_back(input::Settled{epoch, group}); }
+// The application may find out late: it computes.
+void Node::world_failed(uint64_t view) {
+  if (view != reform_.world()) return;
+  Random& random = world_.random();
+  const int64_t late = random.chance(85) ? random.between(0, 3000) : random.between(0, 4'000'000);
+  world_.schedule(rank_, microseconds(late), ReformTimer{});
+}
+
+void Node::settled(uint64_t group, uint64_t epoch) {
+  inputs_.push_back(input::Settled{epoch, group});
+  if (is_world(group) && groups_.at(group).completed() == 0) reform_.decided(view_of_group(group), false);
+}
 
 void Node::violated(std::string what) { world_.checker().violated(std::move(what)); }
 
@@ -285,7 +324,7 @@ void Node::watch(const watching::Input& input) {
       world_.pass(rank_, Point::kProbing);
     } else if (auto* evict = std::get_if<watching::Evict>(&out)) {
       world_.trace(rank_, "evicts rank ", evict->rank);
-      world_.checker().evicted(evict->rank, world_.now());
+      if (!world_.pair_was_blocked(rank_, evict->rank)) world_.checker().evicted(evict->rank, world_.now());
       feed(input::Lost{{evict->rank, rendezvous::LossReason::kFrozen}});
     }
   }
@@ -293,15 +332,19 @@ void Node::watch(const watching::Input& input) {
 
 void Node::update_waits() {
   if (!inputs_.empty()) drain();
-  std::set<int> waits;
+  if (running()) reform_.look(membership_);
+  if (!running()) return;
+  if (!inputs_.empty()) drain();
+  RankBits waits = 0;
+  reform_.add_waits(waits);
   for (const auto& [id, group] : groups_) group.add_waits(waits);
   if (!has_bug(Bug::kBlindFlush)) {
-    for (int rank : membership_.waiting_for()) waits.insert(rank);
+    for (int rank : membership_.waiting_for()) waits |= bit(rank);
   }
-  std::erase_if(waits, [this](int rank) { return membership_.lost().contains(rank); });
+  for (const rendezvous::Loss& loss : membership_.lost().losses()) waits &= ~bit(loss.rank);
   if (waits != waits_) {
-    waits_ = std::move(waits);
-    watch(watching::WaitingOn{{waits_.begin(), waits_.end()}, world_.now()});
+    waits_ = waits;
+    watch(watching::WaitingOn{members_of(waits_), world_.now()});
   }
   plan_tick();
 }
@@ -320,7 +363,7 @@ void Node::mark() {
 }
 
 bool Node::well(uint64_t operations) const {
-  if (!unreleased_.empty()) return false;
+  if (!unreleased_.empty() || reform_.reforming() || failed_worlds_.contains(reform_.world())) return false;
   for (const auto& [id, group] : groups_) {
     if (group.settled()) continue;
     auto mark = marks_.find(id);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/group_model.h"
+#include "sim/reform_model.h"
 #include "sim/world.h"
 
 #include "horo/rendezvous/membership.h"
@@ -18,9 +19,9 @@
 
 namespace horo::sim {
 
-class Node final : public GroupHost {
+class Node final : public GroupHost, public ReformHost {
  public:
-  enum class State : uint8_t { kRunning, kFrozen, kDead, kFenced, kLeft };
+  enum class State : uint8_t { kRunning, kFrozen, kDead, kFenced, kLeft, kStopped };
 
   Node(World& world, int rank);
 
@@ -40,9 +41,16 @@ class Node final : public GroupHost {
   void mark();
   std::string describe() const;
   const rendezvous::Membership& membership() const { return membership_; }
+  uint64_t world_view() const { return reform_.world(); }
+
+  // GroupHost and ReformHost
+  void send(int to, Packet packet) override;
+
+  // ReformHost
+  void open_world(uint64_t view) override;
+  void stop(const Status& why) override;
 
   // GroupHost
-  void send(int to, Packet packet) override;
   void enter_soon(uint64_t group) override;
   void finish_soon(uint64_t group, uint64_t number) override;
   void succeeded(uint64_t group, uint64_t number) override;
@@ -57,6 +65,7 @@ class Node final : public GroupHost {
   void on(const StopTimer& timer);
   void on(const DetectTimer& timer);
   void on(const TickTimer& timer);
+  void on(const ReformTimer& timer);
 
   void take(int from, const rendezvous::Message& message);
   template <class GroupPacket>
@@ -76,7 +85,8 @@ class Node final : public GroupHost {
   void update_waits();
   void plan_tick();
   void open(uint64_t group, std::vector<int> members);
-  void open_subgroups(uint64_t epoch);
+  void open_subgroups(uint64_t view);
+  void world_failed(uint64_t view);
   bool running() const { return state_ == State::kRunning; }
   bool has_bug(Bug bug) const { return world_.options().bug == bug; }
 
@@ -87,14 +97,15 @@ class Node final : public GroupHost {
   rendezvous::Suspicion suspicion_;
   std::map<uint64_t, GroupModel> groups_;
   std::map<uint64_t, std::vector<std::pair<int, Packet>>> early_;  ///< For groups that are not open here yet.
-  std::map<uint64_t, std::vector<int>> views_;                     ///< Members by installed epoch.
+  ReformModel reform_;
+  std::set<uint64_t> failed_worlds_;
   std::map<uint64_t, uint64_t> marks_;
   std::map<uint64_t, rendezvous::Report> first_reports_;
   std::set<uint64_t> unreleased_;
   std::deque<rendezvous::Input> inputs_;
   bool draining_ = false;
   bool input_is_message_ = false;
-  std::set<int> waits_;
+  RankBits waits_ = 0;
   std::optional<Time> tick_at_;
 };
 

@@ -33,13 +33,21 @@ struct Serve {
 };
 struct Probe {};
 struct Answer {};
+/// "I am here for the group of this view", to its first member.
+struct Join {
+  uint64_t view = 0;
+};
+/// "All are here": the terms of the group, from its first member.
+struct Ready {
+  uint64_t view = 0;
+};
 
 /// Shared by all receivers of one broadcast.
 using Control = std::shared_ptr<const rendezvous::Message>;
 
-using Packet = std::variant<Control, Probe, Answer, Data, Confirm, Ack, Serve>;
+using Packet = std::variant<Control, Probe, Answer, Join, Ready, Data, Confirm, Ack, Serve>;
 
 /// Control messages are read before data after a pause.
-inline bool is_control(const Packet& packet) { return packet.index() <= 2; }
+inline bool is_control(const Packet& packet) { return packet.index() <= 4; }
 
 }  // namespace horo::sim

@@ -23,6 +23,7 @@ World::Options options_for(uint64_t seed, Bug bug = Bug::kNone) {
   options.seed = seed;
   options.ranks = static_cast<int>(2 + seed % 7);
   options.bug = bug;
+  options.partitions = bug >= kFirstPartitionBug;
   return options;
 }
 

@@ -33,7 +33,7 @@ Duration detection_delay(Random& random, bool prompt) {
 World::World(const Options& options)
     : options_(options),
       random_(options.seed),
-      scenario_(draw_scenario(random_, options.ranks)),
+      scenario_(options.partitions ? draw_partition(random_, options.ranks) : draw_scenario(random_, options.ranks)),
       checker_(options.ranks) {
   auto count = static_cast<size_t>(options.ranks);
   links_.resize(count * count);
@@ -55,6 +55,11 @@ World::Counts& World::Counts::operator+=(const Counts& other) {
   replaced += other.replaced;
   fenced += other.fenced;
   struck += other.struck;
+  blocked += other.blocked;
+  worlds += other.worlds;
+  stopped += other.stopped;
+  gone_on += other.gone_on;
+  overlooked += other.overlooked;
   return *this;
 }
 
@@ -73,6 +78,7 @@ void World::run() {
     dispatch(entry.node, std::move(body));
     if (counts_.events % 16 == 0 && all_well()) break;
     if (now_ - last_change_ > kLimit || counts_.events > kMostEvents) {
+      if (all_well()) break;
       std::string where;
       for (auto& node : nodes_) {
         if (node->state() == Node::State::kRunning && !node->well(2)) where += "\n  " + node->describe();
@@ -115,6 +121,10 @@ void World::dispatch(int node, Body body) {
     } else {
       strike(fault, node);
     }
+  } else if (auto* block_event = std::get_if<BlockEvent>(&body)) {
+    on_block(node, *block_event);
+  } else if (auto* release_event = std::get_if<ReleaseEvent>(&body)) {
+    release(release_event->from, node);
   } else {
     thaw(node);
   }
@@ -125,7 +135,12 @@ void World::dispatch_to_node(int node, NodeEvent event) {
   if (auto* delivery = std::get_if<Delivery>(&event)) {
     Link& wire = link(delivery->from, node);
     if (delivery->sequence >= wire.cut) return;
+    if (wire.blocks > 0) return wire.held.push_back(std::move(event));
     wire.delivered = delivery->sequence + 1;
+  } else if (auto* detect = std::get_if<DetectTimer>(&event)) {
+    // The sign of a death travels like everything else.
+    Link& wire = link(detect->loss.rank, node);
+    if (wire.blocks > 0) return wire.held.push_back(std::move(event));
   }
   if (target.frozen()) {
     backlog_[static_cast<size_t>(node)].push_back(std::move(event));
@@ -140,7 +155,7 @@ void World::pass(int node, Point point) {
     if (!armed_[i] || !fault.at_point || fault.point != point || passes_left_[i] < 0) continue;
     if (passes_left_[i]-- > 0) continue;
     int victim = fault.victim < 0 ? node : fault.victim;
-    if (fault.kind == Fault::Kind::kKill) {
+    if (fault.kind == Fault::Kind::kKill || fault.strikes_network()) {
       strike(fault, victim);
     } else {
       push(now_, victim, StrikeEvent{i});  // A freeze or farewell comes between two steps of a rank.
@@ -149,6 +164,7 @@ void World::pass(int node, Point point) {
 }
 
 void World::strike(const Fault& fault, int victim) {
+  if (fault.strikes_network()) return strike_network(fault);
   if (!fault.at_point) victim = fault.victim;
   Node& target = *nodes_[static_cast<size_t>(victim)];
   auto running = std::count_if(nodes_.begin(), nodes_.end(),
@@ -162,15 +178,18 @@ void World::strike(const Fault& fault, int victim) {
   } else if (fault.kind == Fault::Kind::kLeave) {
     trace(victim, "leaves");
     target.leave();
-    for (int rank = 0; rank < options_.ranks; ++rank) {
-      if (rank != victim) {
-        schedule(rank, detection_delay(random_, false), DetectTimer{{victim, rendezvous::LossReason::kLeft}});
-      }
-    }
   } else {
     freeze(victim, fault);
   }
   for (auto& node : nodes_) node->mark();
+}
+
+void World::departed(int node) {
+  last_change_ = now_;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (rank == node) continue;
+    schedule(rank, detection_delay(random_, false), DetectTimer{{node, rendezvous::LossReason::kLeft}});
+  }
 }
 
 void World::kill(int victim) {
@@ -222,7 +241,7 @@ void World::thaw(int node) {
 }
 
 bool World::faults_pending() const {
-  if (thaws_pending_ > 0) return true;
+  if (thaws_pending_ > 0 || blocks_pending_ > 0) return true;
   auto last = std::max_element(scenario_.faults.begin(), scenario_.faults.end(),
                                [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return now_ <= start_ + last->at;
@@ -230,6 +249,7 @@ bool World::faults_pending() const {
 
 bool World::all_well() const {
   if (faults_pending()) return false;
+  if (options_.partitions) return all_in_one_world();
   rendezvous::LostSet lost;
   for (const auto& node : nodes_) {
     if (node->state() == Node::State::kRunning) lost.merge(node->membership().lost());
@@ -250,11 +270,13 @@ void World::finish() {
     Node::State state = nodes_[static_cast<size_t>(rank)]->state();
     if (state == Node::State::kRunning && !nodes_[static_cast<size_t>(rank)]->membership().ended()) {
       survivors.push_back(rank);
-    } else if (state != Node::State::kDead && state != Node::State::kLeft) {
+    } else if (state != Node::State::kDead && state != Node::State::kLeft && state != Node::State::kStopped) {
       fenced.push_back(rank);
     }
   }
-  if (!checker_.violation()) checker_.finish(survivors, fenced);
+  counts_.gone_on += survivors.empty() ? 0 : 1;
+  if (checker_.violation()) return;
+  options_.partitions ? checker_.finish_cut(survivors) : checker_.finish(survivors, fenced);
 }
 
 void World::note(int node, const std::string& line) {

@@ -43,7 +43,9 @@ struct DetectTimer {
   rendezvous::Loss loss;
 };
 struct TickTimer {};
-using NodeEvent = std::variant<Delivery, EnterTimer, FinishTimer, StopTimer, DetectTimer, TickTimer>;
+/// The application has noticed that its world has failed.
+struct ReformTimer {};
+using NodeEvent = std::variant<Delivery, EnterTimer, FinishTimer, StopTimer, DetectTimer, TickTimer, ReformTimer>;
 
 class World {
  public:
@@ -51,6 +53,8 @@ class World {
     uint64_t seed = 0;
     int ranks = 4;
     Bug bug = Bug::kNone;
+    /// The network is cut too, and ranks go on as Runtime::reform does: with a quorum, or not at all.
+    bool partitions = false;
     bool verbose = false;
   };
   /// How often things happened: a simulator that never reaches a state proves nothing about it.
@@ -62,6 +66,12 @@ class World {
     uint64_t replaced = 0;  ///< Decisions that a later loss replaced.
     uint64_t fenced = 0;
     uint64_t struck = 0;
+    // With partitions:
+    uint64_t blocked = 0;     ///< Links that were cut or clogged, one direction each.
+    uint64_t worlds = 0;      ///< That came about after the first.
+    uint64_t stopped = 0;     ///< Ranks without a quorum.
+    uint64_t gone_on = 0;     ///< Runs at whose end somebody goes on.
+    uint64_t overlooked = 0;  ///< Worlds that went on beside one whose ranks had all ended by then.
     Counts& operator+=(const Counts& other);
   };
 
@@ -80,6 +90,12 @@ class World {
   void schedule(int node, Duration delay, NodeEvent event);
   /// `node` passes a point of the protocol; a fault may strike it or another rank now.
   void pass(int node, Point point);
+  /// `node` has ended in order: the others notice.
+  void departed(int node);
+  /// So that one may have evicted the other with good reason.
+  bool pair_was_blocked(int a, int b);
+  /// An operation of a world has succeeded on a rank.
+  void commit(int node, uint64_t world);
   template <class... Parts>
   void trace(int node, const Parts&... parts);
 
@@ -91,7 +107,14 @@ class World {
     size_t fault = 0;
   };
   struct ThawEvent {};
-  using Body = std::variant<NodeEvent, StrikeEvent, ThawEvent>;
+  struct BlockEvent {
+    int from = 0;
+    Duration lasts{};
+  };
+  struct ReleaseEvent {
+    int from = 0;
+  };
+  using Body = std::variant<NodeEvent, StrikeEvent, ThawEvent, BlockEvent, ReleaseEvent>;
   struct Entry {
     Time at{};
     uint64_t order = 0;
@@ -105,6 +128,9 @@ class World {
     uint64_t cut = UINT64_MAX;  ///< Packets from here on are lost with their sender.
     Time last{};
     bool slow = false;
+    int blocks = 0;  ///< Faults that hold back what travels here.
+    bool was_blocked = false;
+    std::vector<NodeEvent> held;
   };
 
   void push(Time at, int node, Body body);
@@ -114,7 +140,14 @@ class World {
   void kill(int victim);
   void freeze(int victim, const Fault& fault);
   void thaw(int node);
+  void strike_network(const Fault& fault);
+  /// From `from` to `to`, `after` now, and for how long.
+  void block(int from, int to, Duration after, Duration lasts);
+  void on_block(int to, const BlockEvent& event);
+  void release(int from, int to);
   bool all_well() const;
+  bool all_in_one_world() const;
+  uint64_t alive() const;
   bool faults_pending() const;
   void finish();
   Link& link(int from, int to) { return links_[static_cast<size_t>(from * options_.ranks + to)]; }
@@ -130,6 +163,8 @@ class World {
   Time last_change_{};
   uint64_t order_ = 0;
   int thaws_pending_ = 0;
+  int blocks_pending_ = 0;        ///< To begin or to end.
+  std::vector<uint64_t> worlds_;  ///< In which something succeeded.
   uint64_t hash_ = 0xcbf29ce484222325;
 
   std::vector<std::unique_ptr<Node>> nodes_;

@@ -30,7 +30,7 @@ row() {
   timeout -k 10 "$limit" "$@" >"$logs/$name.log" 2>&1 || { outcome=BROKEN failed=1; }
   [ "$outcome" = held ] || grep -E "TEST_SEED|Failure|wrong |FAILED" "$logs/$name.log" | head -10
   grep -E "p50 [0-9]" "$logs/$name.log" | judge
-  grep -hE "^  told: |inputs, no crash|ranks killed|given up$" "$logs/$name.log"
+  grep -hE "^  told: |inputs, no crash|ranks killed|given up$|^  [0-9]+ (partitions|jobs)|^planted:" "$logs/$name.log"
   table+=("$(printf '%-12s %-8s %5d s' "$name" "$outcome" $((SECONDS - start)))")
 }
 
@@ -91,7 +91,9 @@ export build logs scale python
 row kills 1800 env TEST_KILLS="$(scaled 2000)" "$tests" --gtest_filter='KillStorm.*'
 row mixed 900 env TEST_MIXED=1 TEST_KILLS="$(scaled 500)" "$tests" --gtest_filter='KillStorm.*'
 row large 900 env TEST_VICTIM_MIB=4096 TEST_KILLS="$(scaled 40)" "$tests" --gtest_filter='KillStorm.*'
-row reform 1800 env TEST_STORMS="$(scaled 2000)" "$tests" --gtest_filter='ReformStorm.*'
+row reform 1800 env TEST_STORMS="$(scaled 2000)" "$tests" --gtest_filter='ReformStorm.Survivors*'
+row leaders 900 env TEST_LEADERS="$(scaled 200)" "$tests" --gtest_filter='ReformStorm.Whoever*'
+row failpoints 900 "$tests" --gtest_filter='Failpoints.*' --gtest_repeat="$(scaled 10)"
 row freezes 1800 env TEST_THAWS="$(scaled 200)" "$tests" --gtest_filter='FreezeStorm.*'
 row thaws 1800 "$tests" --gtest_filter='*Freeze.A*:*Thaw.*:Reform.*' --gtest_repeat="$(scaled 20)"
 row partitions 600 "$tests" --gtest_filter='Partition.*' --gtest_repeat="$(scaled 10)"
@@ -99,6 +101,8 @@ row cable 1200 env TEST_FLIPS="$(scaled 1000)" TEST_CABLE_MS="$(scaled 10000)" "
 row garbage 900 env TEST_STRINGS="$(scaled 100000)" "$tests" --gtest_filter='Garbage.AtEvery*'
 row impostors 900 env TEST_ROUNDS="$(scaled 10000)" "$build/horo_net_test" --gtest_filter='Impostor.*:Secrecy.*'
 row leaks 900 env TEST_STARTS="$(scaled 1000)" "$tests" --gtest_filter='Leak*'
+row soak 1800 tools/soak.sh "$(scaled 60)" "$build"
+row cuts 1800 env TEST_PARTITIONS="$(scaled 100000)" "$build/sim/horo_sim_test" --gtest_filter='SimulatedPartition.*'
 row simulator 900 "$build/sim/horo_sim_test" --gtest_repeat="$(scaled 20)"
 if [ "$(id -u)" = 0 ] && command -v ip tc >/dev/null; then
   row encryption 600 bash -c encryption
@@ -106,10 +110,14 @@ else
   skip encryption "network namespaces need root, and the programs ip and tc"
 fi
 if "$python" -c 'import horo' 2>/dev/null; then
+  row churn 1800 env CHURN_EVENTS="$(scaled 1000)" "$python" -m pytest -q -s tests/python/test_elastic_growth.py -k random
+  row growth 600 "$python" bench/elastic_growth.py --rounds "$(scaled 30)"
   row recovery 1800 bash -c "endurance $(scaled 120) training"
   row patience 3600 bash -c "endurance $(scaled 1800) cores"
 else
-  skip recovery "$python has no horo; make test-python installs it"
+  skip churn "$python has no horo; make test-python installs it"
+  skip growth "the same"
+  skip recovery "the same"
   skip patience "the same"
 fi
 if clang=$(command -v clang-14 || command -v clang); then
@@ -117,6 +125,7 @@ if clang=$(command -v clang-14 || command -v clang); then
 else
   skip fuzz "libFuzzer needs clang, which is not installed"
 fi
+row planted 3600 tools/planted.py
 
 echo
 echo "what was done  outcome  took"

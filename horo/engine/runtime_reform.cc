@@ -6,6 +6,7 @@
 // that are left then.
 #include <algorithm>
 
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 #include "horo/engine/runtime.h"
 #include "horo/rendezvous/quorum.h"
@@ -69,14 +70,19 @@ Status Runtime::reform(Deadline deadline) {
   // Perhaps nothing is wrong with the old world, but its members shall begin anew: all of them must hear of it. What
   // this rank has taken part in, they complete.
   if (!old->wait_idle(deadline)) return {Code::kTimeout, "an operation of the old job has not ended"};
+  HORO_FAILPOINT("reform.begin");
   engine_->leave_group(old->group());
+  HORO_FAILPOINT("reform.left");
   const std::vector<int> before = seating()->seats;
   while (true) {
     const std::vector<int> seats = engine_->members();
+    HORO_FAILPOINT("reform.view");
     HORO_TRY(close_broken_sets(seats, deadline));
+    HORO_FAILPOINT("reform.closed");
     HORO_TRY(rendezvous::check_quorum(before, seats, engine_->losses()));
     auto world = make_world(seats, deadline);
     if (world.ok()) {
+      HORO_FAILPOINT("reform.decided");
       take_seats(seats, *world);
       return {};
     }
@@ -91,6 +97,7 @@ Status Runtime::reform(Deadline deadline) {
 // The first operation of the new group, by which its members exchange where their letters go, is the decision.
 Result<std::shared_ptr<ProcessSet>> Runtime::make_world(const std::vector<int>& seats, Deadline deadline) {
   HORO_ASSIGN(std::shared_ptr<group::Group> group, engine_->create_group(seats, deadline));
+  HORO_FAILPOINT("reform.group");
   auto world = make_set(0, group, tuning(), false, deadline);
   if (!world.ok()) engine_->remove_group(group);
   return world;
@@ -131,6 +138,7 @@ void Runtime::take_seats(const std::vector<int>& seats, const std::shared_ptr<Pr
     sets_[0] = {seats, world};
     seating_ = std::move(next);
   }
+  HORO_FAILPOINT("reform.seated");
   engine_->bell().ring();
   const Status why(Code::kPeerLost, "the process set has lost a rank and is over");
   for (const std::shared_ptr<ProcessSet>& set : over) set->end(why);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 #include "horo/group/control.h"
 
@@ -37,6 +38,7 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, GroupO
   offer.attempt = ++attempts_;
   const JoinGroup wish{ranks, std::move(offer)};
   lock.unlock();
+  HORO_FAILPOINT("group.offer");
   post([this, wish] { send_to_first(ControlType::kJoinGroup, wish); });
   const auto self = static_cast<size_t>(std::find(ranks.begin(), ranks.end(), options_.self.rank) - ranks.begin());
   lock.lock();
@@ -118,6 +120,7 @@ void Control::announce(const std::vector<int>& ranks, const Join& join) {
   ready.terms.refusal = difference(join);
   const std::vector<std::byte> payload = encode(ready);
   for (int rank : ranks) {
+    HORO_FAILPOINT("group.announce");
     if (rank != options_.self.rank) send(rank, ControlType::kGroupReady, payload);
   }
   on_ready(std::move(ready));

@@ -1,6 +1,7 @@
 // The part of the control thread that acts on losses: it feeds the state machines and carries out what they ask for.
 #include <algorithm>
 
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 #include "horo/group/control.h"
 #include "horo/rendezvous/message.h"
@@ -81,7 +82,10 @@ void Control::carry_out(const rendezvous::Output& output) {
   std::visit(Overloaded{
                  [&](const output::Send& send_to) {
                    const auto payload = rendezvous::encode(send_to.message);
-                   for (int rank : send_to.to) send(rank, ControlType::kMembership, payload);
+                   for (int rank : send_to.to) {
+                     HORO_FAILPOINT("membership.send");
+                     send(rank, ControlType::kMembership, payload);
+                   }
                  },
                  [&](const output::Revoke& revoke) {
                    log_.info("lost ", revoke.lost.to_string());
@@ -91,6 +95,7 @@ void Control::carry_out(const rendezvous::Output& output) {
                  },
                  [&](const output::Decide& decide) { decided(decide); },
                  [&](const output::Install& install) {
+                   HORO_FAILPOINT("membership.install");
                    epoch_.store(install.epoch, std::memory_order_relaxed);
                    log_.set_epoch(install.epoch);
                    log_.info("epoch ", install.epoch, " with ", ranks_text(install.members));
@@ -118,6 +123,7 @@ void Control::carry_out(const rendezvous::Output& output) {
 void Control::decided(const rendezvous::output::Decide& decide) {
   auto found = groups_.find(decide.group);
   if (found == groups_.end()) return;
+  HORO_FAILPOINT("membership.decide");
   for (const rendezvous::Transfer& transfer : decide.serve) {
     for (uint64_t operation = transfer.first; operation <= transfer.last; ++operation) {
       serving_.push_back({decide.group, operation, transfer.peer, 0});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 #include "horo/group/affinity.h"
 #include "horo/group/fork.h"
@@ -105,7 +106,9 @@ Status Engine::join() {
   std::vector<net::Listener> listeners;
   if (options_.size > 1) HORO_TRY(open_listeners(listeners, mine));
   HORO_TRY(control_->start(std::move(listeners)));
+  HORO_FAILPOINT_TRY("join.listening");
   HORO_TRY(meet_peers(mine));
+  HORO_FAILPOINT_TRY("join.connected");
   HORO_TRY(choose_core());
   watch_peers();
   std::vector<int> everybody(static_cast<size_t>(options_.size));
@@ -227,12 +230,14 @@ Result<std::shared_ptr<Group>> Engine::create_group_of_several(const std::vector
     if (terms.status().code() == Code::kMismatch) give_back(holding);
     return terms.status();
   }
+  HORO_FAILPOINT("group.agreed");
   auto watcher = make_watcher(ranks, terms->shares_memory && !terms->needs_wires);
   auto plane = make_plane(ranks, *terms, holding.area, *watcher, timeout().earlier(deadline));
   if (!plane.ok()) {
     control_->refuse_group(terms->id, ranks, plane.status());
     return plane.status();
   }
+  HORO_FAILPOINT("group.plane");
   return add_group(terms->id, ranks, std::move(*plane), std::move(watcher), holding);
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "horo/base/check.h"
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 
 namespace horo::group {
@@ -188,8 +189,10 @@ Status Group::execute_on_host(const collective::Operation& operation, const std:
   const bool all_come = number <= left_after_.load(std::memory_order_seq_cst);
   Status status = all_come ? plane_->run(job) : Status(Code::kStopped, "a member has left the group");
   if (!status.ok()) return end(job, std::move(status));
+  HORO_FAILPOINT("operation.held");
   completed_.store(number, std::memory_order_release);
   passed_.store(number, std::memory_order_release);
+  HORO_FAILPOINT("operation.completed");
   return status;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 
 namespace horo::group {
@@ -54,7 +55,9 @@ Result<size_t> RingWriter::put(std::span<const std::byte> bytes) {
 void RingWriter::publish() {
   if (published_ == written_) return;
   published_ = written_;
+  HORO_FAILPOINT("post.publish");
   head_.written.store(written_, std::memory_order_release);
+  HORO_FAILPOINT("post.ring");
   bell_.ring();
 }
 

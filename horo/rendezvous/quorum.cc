@@ -11,21 +11,23 @@ Status check_quorum(const std::vector<int>& before, const std::vector<int>& memb
     return std::any_of(losses.begin(), losses.end(),
                        [&](const Loss& loss) { return loss.rank == rank && !is_eviction(loss.reason); });
   };
-  std::vector<int> voters, silent;
+  std::vector<int> silent;
   size_t here = 0;
   for (int rank : before) {
-    const bool is_here = std::binary_search(members.begin(), members.end(), rank);
-    if (!is_here && certainly_gone(rank)) continue;
-    voters.push_back(rank);
-    is_here ? void(++here) : silent.push_back(rank);
+    if (std::binary_search(members.begin(), members.end(), rank)) {
+      ++here;
+    } else if (!certainly_gone(rank)) {
+      silent.push_back(rank);
+    }
   }
-  if (2 * here > voters.size()) return {};
-  if (2 * here == voters.size() && std::binary_search(members.begin(), members.end(), voters.front())) return {};
-  return {Code::kUnavailable, text("this side of the job must not go on: ", here, " of ", voters.size(),
+  if (silent.empty() || 2 * here > before.size()) return {};
+  const bool has_lowest = std::binary_search(members.begin(), members.end(), before.front());
+  if (2 * here == before.size() && has_lowest) return {};
+  return {Code::kUnavailable, text("this side of the job must not go on: ", here, " of ", before.size(),
                                    " ranks are here, and ", ranks_text(silent),
                                    " may be alive elsewhere (silent, not known to have ended); more than half must be "
                                    "here, or half with rank ",
-                                   voters.empty() ? 0 : voters.front())};
+                                   before.front())};
 }
 
 }  // namespace horo::rendezvous
