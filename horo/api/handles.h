@@ -40,6 +40,8 @@ struct horo_engine {
 struct horo_store {
   std::unique_ptr<horo::rendezvous::TcpStoreServer> server;
   std::string address;
+  std::string job;
+  std::shared_ptr<const horo::net::Key> key;
 };
 
 struct horo_request {

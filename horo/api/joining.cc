@@ -58,11 +58,16 @@ Rejoining Joining::joined() {
   meeting.letter.reset();
   // A job of some of the processes leaves what is known about the job of all as it is.
   Rejoining next = before;
+  if (meeting.is_newcomer) ++next.knocks;
   if (meeting.fabric == nullptr) next.times[list] = generation;
-  if (list.empty()) {
+  if (list.empty() || !meeting.generation.empty()) {
     next.key = meeting.key;
+    next.store = meeting.place.store;
+    next.job = meeting.place.job;
+    next.on_one_host = meeting.on_one_host;
     if (meeting.lasts) {
       next.place = meeting.place;
+      next.generation = meeting.generation;
       next.server = meeting.server;
       next.log = log;
     }
@@ -83,7 +88,8 @@ Result<Joining> prepare(const horo_engine_options& options, const Rejoining& bef
     const Environment nearby = environment.with({{"HORO_INTERFACE", "127.0.0.1"}});
     HORO_ASSIGN(config, Config::read(kTables, nearby, kOldVariables));
   }
-  const std::string list = list_suffix(ranks_of(options));
+  // A generation of the job is a job of its own.
+  const std::string list = meeting.generation.empty() ? list_suffix(ranks_of(options)) : text("+", meeting.generation);
   const auto came = before.times.find(list);
   // What ranks agree on through MPI has a new name each time.
   const int generation = came == before.times.end() || meeting.fabric != nullptr ? 0 : came->second + 1;
@@ -99,8 +105,9 @@ Result<Joining> prepare(const horo_engine_options& options, const Rejoining& bef
   Joining joining{std::move(log), {}, std::move(meeting), std::move(engine), before, list, generation};
   if (joining.options.size > 1) {
     const Deadline deadline = Deadline::after(config.get(group::kTimeout));
-    HORO_ASSIGN(joining.access,
-                rendezvous::open_store(joining.meeting.place, joining.meeting.key, joining.log.get(), deadline));
+    rendezvous::JobPlace at = joining.meeting.place;
+    if (!joining.meeting.generation.empty()) at.rank = 1;  // Somebody serves the store, or nobody can come.
+    HORO_ASSIGN(joining.access, rendezvous::open_store(at, joining.meeting.key, joining.log.get(), deadline));
     joining.options.store = std::move(joining.access.store);
   }
   return joining;

@@ -23,7 +23,7 @@ struct Joining {
   Meeting meeting;
   group::EngineOptions options;
   Rejoining before;
-  std::string list;    ///< Of the job's ranks, where they are not all processes (list_suffix).
+  std::string list;    ///< What is behind the job's name: a list of its ranks (list_suffix), or its generation.
   int generation = 0;  ///< How often this process has joined the job before.
 };
 

@@ -6,9 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "horo/api/python_knobs.h"
 #include "horo/base/text.h"
 #include "horo/group/knobs.h"
 #include "horo/net/identity.h"
+#include "horo/rendezvous/door.h"
 #include "horo/rendezvous/knobs.h"
 #include "horo/rendezvous/launcher.h"
 
@@ -270,6 +272,44 @@ Result<Meeting> meet_as_told(const Asked& asked, const SharedKey& known) {
   return meeting;
 }
 
+// ---- At the door of a running job -----------------------------------------------------------------------------------
+
+constexpr Duration kAtTheDoor = std::chrono::seconds(5);
+
+/// Waits until the job takes this process in.
+Result<Meeting> meet_at_door(const Asked& asked, const SharedKey& known, int attempt, const std::shared_ptr<Log>& log) {
+  Meeting meeting;
+  meeting.place.job = asked.config.get(rendezvous::kJobId);
+  meeting.place.store = asked.config.get(rendezvous::kStore);
+  meeting.is_newcomer = meeting.lasts = true;
+  const rendezvous::Newcomer self{static_cast<int>(asked.config.get(rendezvous::kSeat)), attempt};
+  if (meeting.place.store.empty()) {
+    return invalid(text("HORO_SEAT is ", self.seat,
+                        " and HORO_RANK is not set: the process waits to enter a job, but "
+                        "HORO_STORE does not say where; start ranks with `horo run`"));
+  }
+  HORO_TRY(take_key(asked, known, meeting));
+  const Deadline deadline = Deadline::after(std::chrono::seconds(asked.config.get(kElasticTimeout)));
+  meeting.place.rank = 1;  // It does not serve the store.
+  HORO_ASSIGN(rendezvous::StoreAccess access,
+              rendezvous::open_store(meeting.place, meeting.key, log.get(), Deadline::after(kAtTheDoor)));
+  rendezvous::Door door(*access.store, meeting.place.job);
+  HORO_TRY(door.knock(self, Deadline::after(kAtTheDoor)));
+  log->info("seat ", self.seat, " waits until the job takes it in");
+  const auto admission = door.await_admission(self, deadline);
+  if (!admission.ok()) {
+    if (admission.status().code() != Code::kTimeout) return admission.status().prefixed("the launcher's store");
+    door.turn_away(self, Deadline::after(kAtTheDoor));
+    return Status(Code::kTimeout, text("the job did not take in seat ", self.seat,
+                                       " within HORO_ELASTIC_TIMEOUT; it "
+                                       "does so when its ranks commit their state"));
+  }
+  meeting.generation = admission->generation;
+  meeting.place.rank = admission->rank;
+  meeting.place.size = admission->size;
+  return meeting;
+}
+
 Result<Meeting> meet_first(const Asked& asked, const SharedKey& known, const std::shared_ptr<Log>& log) {
   if (asked.config.get(rendezvous::kRank) >= 0) {
     const auto size = static_cast<int>(asked.config.get(rendezvous::kSize));
@@ -304,15 +344,25 @@ std::string list_suffix(std::span<const int> ranks) {
 }
 
 Result<Meeting> meet(const Asked& asked, const Rejoining& before, const std::shared_ptr<Log>& log) {
-  if (before.place && asked.options.communicator == nullptr && asked.options.ranks == nullptr) {
-    Meeting meeting;
+  const bool all = asked.options.communicator == nullptr && asked.options.ranks == nullptr;
+  Meeting meeting;
+  if (asked.options.generation != nullptr) {
+    if (!all || before.store.empty()) return invalid("only the ranks of a job that has a store can begin a generation");
+    meeting.place = {asked.options.rank, asked.options.size, before.job, before.store};
+    meeting.generation = asked.options.generation;
+  } else if (before.place && all) {
     meeting.place = *before.place;
-    meeting.key = before.key;
-    meeting.server = before.server;
-    meeting.on_one_host = meeting.lasts = true;
-    return meeting;
+    meeting.generation = before.generation;
+  } else if (asked.config.get(rendezvous::kSeat) >= 0 && asked.config.get(rendezvous::kRank) < 0 && all) {
+    return meet_at_door(asked, before.key, before.knocks + 1, log);
+  } else {
+    return meet_first(asked, before.key, log);
   }
-  return meet_first(asked, before.key, log);
+  meeting.key = before.key;
+  meeting.server = before.server;
+  meeting.on_one_host = before.on_one_host;
+  meeting.lasts = true;
+  return meeting;
 }
 
 }  // namespace horo::api

@@ -26,6 +26,10 @@ struct Rejoining {
   std::map<std::string, int> times;
   /// Where the ranks met, if they found out at run time; the first rank serves there until it ends.
   std::optional<rendezvous::JobPlace> place;
+  std::string generation;    ///< Of a job that has grown; else empty.
+  int knocks = 0;            ///< How often this process has waited for a job to take it in.
+  bool on_one_host = false;  ///< As far as is known.
+  std::string store, job;    ///< Where others may come to the door, and its name there; empty: nowhere.
   std::shared_ptr<rendezvous::TcpStoreServer> server;
   std::shared_ptr<Log> log;  ///< Of the server.
 };
@@ -41,6 +45,8 @@ struct Meeting {
   bool moves_data = false;               ///< Whether it is the data plane too.
   bool on_one_host = false;              ///< As far as is known: nothing needs to listen beyond loopback.
   bool lasts = false;                    ///< The next runtime of this process meets there again.
+  std::string generation;                ///< Of a job that has grown; else empty.
+  bool is_newcomer = false;              ///< And was taken in just now.
 };
 
 /// What a user asks for, as both see it.

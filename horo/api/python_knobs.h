@@ -35,15 +35,26 @@ inline constexpr IntegerKnob kElasticTimeout{
     {.name = "HORO_ELASTIC_TIMEOUT",
      .legacy = "HOROVOD_ELASTIC_TIMEOUT",
      .fallback = "600",
-     .help = "Seconds within which all ranks that are left must come to go on after a loss (elastic.run).",
+     .help =
+         "Seconds within which all ranks that are left must come to go on after a loss (elastic.run); for which they "
+         "wait for others where fewer than HORO_ELASTIC_MIN_RANKS are left; and for which a process that comes later "
+         "waits until the job takes it in.",
      .minimum = 1,
      .test = "test_elastic_job::test_a_rank_that_does_not_come_is_waited_for_as_long_as_told"}};
 
-inline constexpr IntegerKnob kElasticMinRanks{{.name = "HORO_ELASTIC_MIN_RANKS",
-                                               .fallback = "1",
-                                               .help = "With fewer ranks left than this an elastic job ends.",
-                                               .minimum = 1,
-                                               .test = "test_elastic_job::test_the_job_ends_when_too_few_are_left"}};
+inline constexpr IntegerKnob kElasticMinRanks{
+    {.name = "HORO_ELASTIC_MIN_RANKS",
+     .fallback = "1",
+     .help = "With fewer ranks left than this an elastic job waits for others.",
+     .minimum = 1,
+     .test = "test_elastic_job::test_the_job_ends_when_too_few_are_left"}};
+
+inline constexpr IntegerKnob kElasticMaxRanks{
+    {.name = "HORO_ELASTIC_MAX_RANKS",
+     .fallback = "0",
+     .help = "An elastic job does not grow beyond this; 0: without limit.",
+     .minimum = 0,
+     .test = "test_elastic_growth::test_a_job_does_not_grow_beyond_its_limit"}};
 
 inline constexpr IntegerKnob kResetLimit{
     {.name = "HORO_RESET_LIMIT",
@@ -53,7 +64,7 @@ inline constexpr IntegerKnob kResetLimit{
      .minimum = 0,
      .test = "test_elastic::test_the_number_of_resets_can_be_limited"}};
 
-inline constexpr const Knob* kPythonKnobs[] = {&kShadowHorovod,  &kWaitInBackward,  &kHandedKey, &kTrustSpark,
-                                               &kElasticTimeout, &kElasticMinRanks, &kResetLimit};
+inline constexpr const Knob* kPythonKnobs[] = {&kShadowHorovod,  &kWaitInBackward,  &kHandedKey,       &kTrustSpark,
+                                               &kElasticTimeout, &kElasticMinRanks, &kElasticMaxRanks, &kResetLimit};
 
 }  // namespace horo::api

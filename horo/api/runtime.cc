@@ -7,6 +7,7 @@
 #include "horo/api/joining.h"
 #include "horo/base/text.h"
 #include "horo/group/knobs.h"
+#include "horo/rendezvous/door.h"
 
 namespace {
 
@@ -50,18 +51,45 @@ Result<horo_engine_options> complete(const horo_engine_options* options) {
   return all;
 }
 
-Status start(const horo_runtime_options& options, horo_runtime& handle) {
+using horo::api::Joining;
+
+constexpr horo::Duration kToTellOthers = std::chrono::seconds(2);
+
+/// A generation of a job that grows. If it does not come about, those who wait for it are told.
+Result<std::unique_ptr<horo::engine::Runtime>> start_generation(const Joining& joining, const horo_runtime* before,
+                                                                horo::engine::RuntimeOptions options) {
+  const std::shared_ptr<horo::rendezvous::Store> store = options.engine.store;
+  horo::rendezvous::Door door(*store, joining.meeting.place.job);
+  const std::string& name = joining.meeting.generation;
+  const auto old = before == nullptr ? nullptr : before->runtime;
+  options.replaces = true;
+  options.engine.give_up = [door, name, old, epoch = old ? old->epoch() : 0]() mutable -> Status {
+    if (old && old->epoch() != epoch) return {Code::kPeerLost, "the job lost a rank meanwhile"};
+    return door.check(name, Deadline::after(kToTellOthers));
+  };
+  auto runtime = horo::engine::Runtime::start(std::move(options));
+  if (runtime.ok()) {
+    (*runtime)->observe(old.get(), name);
+  } else {
+    door.give_up(name, runtime.status().message(), Deadline::after(kToTellOthers));
+  }
+  return runtime;
+}
+
+Status start_once(const horo_runtime_options& options, const horo::api::Rejoining& rejoining, horo_runtime& handle) {
   HORO_ASSIGN(horo_engine_options engine, complete(options.engine));
-  const horo_runtime* before = options.predecessor;
   handle.process = horo::api::Process::current();
-  HORO_ASSIGN(horo::api::Joining joining,
-              horo::api::prepare(engine, before == nullptr ? horo::api::Rejoining() : before->rejoining));
+  HORO_ASSIGN(Joining joining, horo::api::prepare(engine, rejoining));
+  handle.rejoining.knocks = rejoining.knocks + (joining.meeting.is_newcomer ? 1 : 0);
   horo::engine::RuntimeOptions all{.engine = std::move(joining.options), .process_sets = {}};
   for (size_t i = 0; i < options.set_count; ++i) {
     all.process_sets.emplace_back(options.set_ranks[i], options.set_ranks[i] + options.set_sizes[i]);
   }
-  HORO_ASSIGN(std::unique_ptr<horo::engine::Runtime> runtime, horo::engine::Runtime::start(std::move(all)));
-  handle.runtime = std::move(runtime);
+  const bool replaces = joining.meeting.is_newcomer || engine.generation != nullptr;
+  auto runtime = replaces ? start_generation(joining, options.predecessor, std::move(all))
+                          : horo::engine::Runtime::start(std::move(all));
+  if (!runtime.ok()) return runtime.status();
+  handle.runtime = std::move(*runtime);
   handle.rejoining = joining.joined();
   handle.fabric = joining.meeting.fabric;
   // Nothing of horo's may use MPI when the program ends it.
@@ -71,11 +99,24 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   return {};
 }
 
+/// Whom the job could not take in, since somebody else was lost meanwhile, say, comes to the door again.
+Status start(const horo_runtime_options& options, horo_runtime& handle) {
+  horo::api::Rejoining rejoining;
+  if (options.predecessor != nullptr) rejoining = options.predecessor->rejoining;
+  while (true) {
+    const Status started = start_once(options, rejoining, handle);
+    const bool knocked = handle.rejoining.knocks > rejoining.knocks;
+    const bool passes = started.code() == Code::kPeerLost || started.code() == Code::kTimeout;
+    if (started.ok() || !knocked || !passes) return started;
+    rejoining.knocks = handle.rejoining.knocks;
+  }
+}
+
 Status decline(const horo_runtime_options& options) {
   HORO_ASSIGN(horo_engine_options engine, complete(options.engine));
   if (engine.store == nullptr) return {Code::kInvalidArgument, "horo_runtime_decline needs options that name a store"};
   const horo_runtime* before = options.predecessor;
-  HORO_ASSIGN(horo::api::Joining joining,
+  HORO_ASSIGN(Joining joining,
               horo::api::prepare(engine, before == nullptr ? horo::api::Rejoining() : before->rejoining));
   if (joining.options.size < 2) return {};
   const auto deadline = horo::Deadline::after(joining.options.config.get(horo::group::kTimeout));

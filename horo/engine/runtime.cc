@@ -61,6 +61,14 @@ Status check_sets(std::vector<std::vector<int>>& sets, int size) {
   return {};
 }
 
+/// Empties those that a job of this size cannot have, or has already as set 0.
+void leave_out_impossible(std::vector<std::vector<int>>& sets, int size) {
+  for (std::vector<int>& ranks : sets) {
+    const bool beyond = std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return rank >= size; });
+    if (beyond || ranks.size() == static_cast<size_t>(size)) ranks.clear();
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
@@ -77,20 +85,33 @@ Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
 }
 
 Status Runtime::open(RuntimeOptions& options) {
-  HORO_TRY(check_sets(options.process_sets, options.engine.size));
-  const Config config = options.engine.config;
+  if (options.replaces) {
+    leave_out_impossible(options.process_sets, options.engine.size);
+  } else {
+    HORO_TRY(check_sets(options.process_sets, options.engine.size));
+  }
   HORO_ASSIGN(engine_, group::Engine::start(std::move(options.engine)));
-  begin_timeline(config);
+  make_timeline();
   pool_ = make_pool();
   std::vector<int> everybody(static_cast<size_t>(engine_->size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   seating_ = std::make_shared<const Seating>(
       Seating{everybody, engine_->rank(), position_of(engine_->world().shape(), engine_->rank())});
   HORO_TRY(open_set(0, everybody));
-  for (const std::vector<int>& ranks : options.process_sets) HORO_TRY(open_set(free_number(), ranks));
+  // Its first operation was the decision: from here on the others are in this job.
+  const Status rest = open_rest(options);
+  if (rest.ok() || !options.replaces) return rest;
+  return {Code::kEvicted, text("the others went on in a larger job, which this rank could not follow into: ", rest)};
+}
+
+Status Runtime::open_rest(const RuntimeOptions& options) {
+  for (size_t i = 0; i < options.process_sets.size(); ++i) {
+    const std::vector<int>& ranks = options.process_sets[i];
+    if (!ranks.empty()) HORO_TRY(open_set(static_cast<int>(i) + 1, ranks));
+  }
   HORO_ASSIGN(loop_, Thread::start("horo-loop", [this](const std::stop_token& stop) { loop(stop); }));
   HORO_TRY(loop_.stay_on(engine_->core()));
-  begin_serving(config);
+  if (!options.replaces) observe(nullptr, "");
   return {};
 }
 

@@ -29,6 +29,9 @@ struct RuntimeOptions {
   std::vector<std::vector<int>> process_sets;
   /// What to begin with instead of what the knobs say: what autotune found in an earlier run, say.
   std::optional<Tuning> tuning = {};
+  /// This job takes the place of another one of this process, if and only if it comes about. Process sets that it is
+  /// too small for are left out. Whoever starts it calls observe().
+  bool replaces = false;
 };
 
 /// Thread-safe.
@@ -89,6 +92,9 @@ class Runtime {
   /// What batches of the set of all ranks are run with now. The only set that is tuned.
   Tuning tuning() const;
 
+  /// Begins the timeline and the metrics that knobs ask for, in place of those of `before`, which end; it may be null.
+  /// The timeline has the generation in its name.
+  void observe(Runtime* before, const std::string& generation);
   /// Writes this rank's timeline from now on; see timeline_path() for the name of its file. Another is finished first.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
   /// The file is complete when this returns. Nothing happens when none is written.
@@ -118,9 +124,11 @@ class Runtime {
   };
 
   Runtime() = default;
-  void begin_timeline(const Config& config);
+  void make_timeline();
+  void begin_timeline(const Config& config, const std::string& generation);
   void begin_serving(const Config& config);
   Status open(RuntimeOptions& options);
+  Status open_rest(const RuntimeOptions& options);
   Status open_set(int number, const std::vector<int>& seats);
   Result<std::shared_ptr<ProcessSet>> make_set(int number, std::shared_ptr<group::Group> group, const Tuning& start,
                                                bool tunes, Deadline deadline = Deadline::never());

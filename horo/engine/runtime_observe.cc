@@ -23,10 +23,24 @@ std::string clock_name() {
 }  // namespace
 
 // A timeline that cannot be written is no reason not to run.
-void Runtime::begin_timeline(const Config& config) {
+void Runtime::make_timeline() {
   timeline_ = std::make_unique<Timeline>(engine_->rank(), engine_->size(), clock_name(), engine_->log());
-  const std::string path = config.get(kTimeline);
+}
+
+void Runtime::observe(Runtime* before, const std::string& generation) {
+  if (before != nullptr) {
+    before->stop_timeline();
+    before->server_.reset();
+  }
+  begin_timeline(engine_->config(), generation);
+  begin_serving(engine_->config());
+}
+
+void Runtime::begin_timeline(const Config& config, const std::string& generation) {
+  std::string path = config.get(kTimeline);
   if (path.empty() || path == "DYNAMIC") return;
+  // What was recorded of the job before it grew stays.
+  if (!generation.empty()) path.insert(path.ends_with(".json") ? path.size() - 5 : path.size(), text("+", generation));
   const Status status = start_timeline(path, config.get(kTimelineMarkCycles));
   if (!status.ok()) engine_->log().warning(status.message(), "; HORO_TIMELINE asks for it; the job goes on without");
 }

@@ -20,6 +20,8 @@ enum class Source : uint32_t { kWake, kListener, kChannel, kProcess };
 uint64_t token(Source source, uint32_t index) { return uint64_t{static_cast<uint32_t>(source)} << 32 | index; }
 
 constexpr auto kGoodbyeLimit = std::chrono::milliseconds(500);
+/// Between two questions whether it is still worth it to wait for others to join.
+constexpr auto kPause = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -211,12 +213,19 @@ Status Control::add_link_here(Link link) {
   return {};
 }
 
-Status Control::wait_for_links(Deadline deadline) {
+Status Control::wait_for_links(Deadline deadline, const rendezvous::GiveUp& give_up) {
   std::unique_lock lock(mutex_);
   auto complete = [this] {
     return links_.size() + 1 == static_cast<size_t>(options_.size) || broken_ || !losses_.empty();
   };
-  if (!changed_.wait_until(lock, deadline.at(), complete)) {
+  const auto pause = [&] { return give_up ? deadline.earlier(Deadline::after(kPause)) : deadline; };
+  while (!changed_.wait_until(lock, pause().at(), complete)) {
+    if (!deadline.expired()) {
+      lock.unlock();
+      HORO_TRY(give_up());
+      lock.lock();
+      continue;
+    }
     std::vector<int> missing;
     for (int rank = 0; rank < options_.size; ++rank) {
       if (rank != options_.self.rank && links_.count(rank) == 0) missing.push_back(rank);

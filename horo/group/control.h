@@ -23,6 +23,7 @@
 #include "horo/net/listener.h"
 #include "horo/net/poller.h"
 #include "horo/net/wake.h"
+#include "horo/rendezvous/bootstrap.h"
 #include "horo/rendezvous/membership.h"
 #include "horo/rendezvous/suspicion.h"
 #include "horo/transport/space.h"
@@ -59,8 +60,8 @@ class Control : public GroupHost {
 
   // From the caller's thread, each waiting for the control thread:
   Status add_link(Link link);
-  /// Until there is a link to every other rank.
-  Status wait_for_links(Deadline deadline);
+  /// Until there is a link to every other rank. Fails as `give_up` does, if there is one.
+  Status wait_for_links(Deadline deadline, const rendezvous::GiveUp& give_up = {});
   /// Meets the other members at the first of them. Fails when one of them is lost. Whatever the failure, but for
   /// kMismatch, others may have got the terms, and use what was offered.
   Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, GroupOffer offer, Deadline deadline);

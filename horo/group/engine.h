@@ -19,6 +19,7 @@
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
 #include "horo/net/key.h"
+#include "horo/rendezvous/bootstrap.h"
 #include "horo/rendezvous/host.h"
 #include "horo/rendezvous/store.h"
 #include "horo/transport/tcp/link.h"
@@ -35,6 +36,7 @@ struct EngineOptions {
   Log::Sink log_sink;
   const horo_device_plugin* device_plugin = nullptr;  ///< For tests: instead of the one that is installed.
   std::shared_ptr<Fabric> fabric;                     ///< Moves the data of groups of several; null: horo itself does.
+  rendezvous::GiveUp give_up;                         ///< For those who wait for others to join; may be null.
 };
 
 /// Thread-safe. Several engines in one process are fine.

@@ -75,7 +75,8 @@ Status Engine::meet_peers(const PeerAddress& mine) {
     cards[0].addresses = {mine.tcp.to_string()};
     if (mine.local.is_unix()) cards[0].addresses.push_back(mine.local.to_string());
     card_ = cards[0];
-    HORO_ASSIGN(cards, rendezvous::exchange_cards(*options_.store, options_.job, cards[0], timeout()));
+    HORO_ASSIGN(cards,
+                rendezvous::exchange_cards(*options_.store, options_.job, cards[0], timeout(), options_.give_up));
   }
   for (const rendezvous::PeerCard& one : cards) {
     HORO_ASSIGN(PeerAddress peer, address_of(one));
@@ -88,7 +89,7 @@ Status Engine::meet_peers(const PeerAddress& mine) {
                                         peers_[static_cast<size_t>(rank)], deadline));
     HORO_TRY(control_->add_link(std::move(link)));
   }
-  return control_->wait_for_links(deadline);
+  return control_->wait_for_links(deadline, options_.give_up);
 }
 
 Status Engine::choose_core() {

@@ -18,6 +18,8 @@ constexpr Duration kToAskWhoCame = std::chrono::seconds(2);
 
 constexpr Duration kToWithdraw = std::chrono::seconds(2);
 
+constexpr Duration kPause = std::chrono::milliseconds(100);
+
 Status invalid(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
 
 std::string card_prefix(const std::string& job) { return text(job, "/card/"); }
@@ -73,6 +75,18 @@ Status agree_on_size(Store& store, const std::string& job, const PeerCard& mine,
   if (holder.size == mine.size) return {};
   return invalid(text("the job's size is ", mine.size, " for ", mine.to_string(), " but ", holder.size, " for ",
                       holder.to_string(), "; start all ranks with the same HORO_SIZE, or choose another HORO_JOB_ID"));
+}
+
+/// With pauses, if there is somebody to ask whether it is still worth it: who meets again is the same.
+Result<Meeting> meet_all(Store& store, const std::string& job, const PeerCard& mine, Deadline deadline,
+                         const GiveUp& give_up) {
+  while (true) {
+    const Deadline pause = give_up ? deadline.earlier(Deadline::after(kPause)) : deadline;
+    auto meeting =
+        store.meet(card_prefix(job), card_name(mine.rank), encode(mine), static_cast<size_t>(mine.size), pause);
+    if (meeting.ok() || meeting.status().code() != Code::kTimeout || deadline.expired()) return meeting;
+    HORO_TRY(give_up());
+  }
 }
 
 /// Whether `held` is this process's own card.
@@ -154,10 +168,9 @@ Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net:
 }
 
 Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
-                                             Deadline deadline) {
+                                             Deadline deadline, const GiveUp& give_up) {
   HORO_TRY(agree_on_size(store, job, mine, deadline));
-  auto meeting =
-      store.meet(card_prefix(job), card_name(mine.rank), encode(mine), static_cast<size_t>(mine.size), deadline);
+  auto meeting = meet_all(store, job, mine, deadline, give_up);
   if (!meeting.ok()) {
     if (meeting.status().code() != Code::kTimeout) return meeting.status();
     return describe_missing(store, job, mine, meeting.status());

@@ -7,6 +7,7 @@
 //   HORO_ASSIGN(std::vector<PeerCard> cards, exchange_cards(*access.store, place.job, mine, deadline));
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,12 +40,16 @@ struct StoreAccess {
 /// Connects to the store; rank 0 serves it if the address is its own and nobody does yet.
 Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net::Key> key, Log* log, Deadline deadline);
 
-/// Publishes `mine` and returns the cards of all ranks, sorted, once all are there.
+/// Asked a few times a second by those who wait for others to join: why they need not wait any longer, if so.
+using GiveUp = std::function<Status()>;
+
+/// Publishes `mine` and returns the cards of all ranks, sorted, once all are there. Fails as `give_up` does, if there
+/// is one.
 ///   kInvalidArgument  the rank is taken by another process (which is unaffected), or the sizes differ; names both
 ///   kTimeout          names the ranks that did not come
 ///   kPeerLost         names those that declined
 Result<std::vector<PeerCard>> exchange_cards(Store& store, const std::string& job, const PeerCard& mine,
-                                             Deadline deadline);
+                                             Deadline deadline, const GiveUp& give_up = {});
 
 /// Says that this rank will not come, so that those who wait for its card, or will, end once all others are there. A
 /// rank that has come is left alone.

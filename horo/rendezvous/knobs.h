@@ -27,6 +27,15 @@ inline constexpr TextKnob kJobId{{.name = "HORO_JOB_ID",
                                   .fallback = "horo",
                                   .help = "Tells this job's processes from those of other jobs.",
                                   .test = "Place.IsReadFromTheEnvironmentWithItsOldNames"}};
+inline constexpr IntegerKnob kSeat{
+    {.name = "HORO_SEAT",
+     .fallback = "-1",
+     .help =
+         "Set by horo run in elastic jobs: the process's own number, which stays while its rank changes. One without "
+         "HORO_RANK waits until the job takes it in.",
+     .minimum = -1,
+     .maximum = 1 << 30,
+     .test = "ApiDoor.ANewcomerWaitsUntilTheJobTakesItIn"}};
 inline constexpr TextKnob kKeyFile{{.name = "HORO_KEY_FILE",
                                     .help = "File with the job's key: 32 bytes that only this user can read.",
                                     .test = "KeyLoan.OfAFileIsReadAsOftenAsOneLikes"}};
@@ -110,10 +119,10 @@ inline constexpr SecondsKnob kStartTimeout{
      .help = "Read by horo run, where --start-timeout is not given: how long hosts have to answer.",
      .test = "RunFlags.StartTimeoutEndsTheWaitForHosts"}};
 
-inline constexpr const Knob* kKnobs[] = {
-    &kRank,        &kSize,       &kStore,         &kJobId,      &kKeyFile,           &kKeyFd,
-    &kTrustStore,  &kController, &kCpuOperations, &kMpiLibrary, &kMpiThreadsDisable, &kHostId,
-    &kLocalRank,   &kLocalSize,  &kCrossRank,     &kCrossSize,  &kHostname,          &kResultFd,
-    &kStartTimeout};
+inline constexpr const Knob* kKnobs[] = {&kRank,       &kSize,          &kStore,      &kJobId,
+                                         &kSeat,       &kKeyFile,       &kKeyFd,      &kTrustStore,
+                                         &kController, &kCpuOperations, &kMpiLibrary, &kMpiThreadsDisable,
+                                         &kHostId,     &kLocalRank,     &kLocalSize,  &kCrossRank,
+                                         &kCrossSize,  &kHostname,      &kResultFd,   &kStartTimeout};
 
 }  // namespace horo::rendezvous

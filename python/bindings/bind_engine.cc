@@ -24,6 +24,8 @@ class MeetingStore {
   ~MeetingStore() { close(); }
 
   std::string address() const { return horo_store_address(store_); }
+  void ask_to_leave(int seat, const std::string& why) { check(horo_store_ask_to_leave(store_, seat, why.c_str())); }
+  void newcomer_ended(int seat) { check(horo_store_newcomer_ended(store_, seat)); }
   void close() {
     const nb::gil_scoped_release release;
     horo_store_destroy(std::exchange(store_, nullptr));
@@ -108,6 +110,10 @@ void bind_engine(nb::module_& module) {
       .def(nb::init<const std::string&, const std::string&, const std::optional<nb::bytes>&>(), nb::arg("address"),
            nb::arg("job"), nb::arg("key").none())
       .def_prop_ro("address", &MeetingStore::address)
+      .def("ask_to_leave", &MeetingStore::ask_to_leave, nb::arg("seat"), nb::arg("why"),
+           nb::call_guard<nb::gil_scoped_release>(), "Its slot is gone: it leaves when the job commits next.")
+      .def("newcomer_ended", &MeetingStore::newcomer_ended, nb::arg("seat"), nb::call_guard<nb::gil_scoped_release>(),
+           "A process that was to enter the job has ended: nobody waits for it.")
       .def("close", &MeetingStore::close);
   nb::class_<EnginePlace>(module, "Engine", "This process's place in a job that the program puts together itself.")
       .def("__init__", &start, nb::arg("rank"), nb::arg("size"), nb::arg("store").none(), nb::arg("job"),

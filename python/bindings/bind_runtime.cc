@@ -14,7 +14,8 @@ namespace horo::python {
 namespace {
 
 void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* predecessor,
-           const std::optional<Place>& place, const std::optional<int>& communicator, const std::vector<int>& members) {
+           const std::optional<Place>& place, const std::optional<int>& communicator, const std::vector<int>& members,
+           const std::optional<std::tuple<std::string, int, int>>& generation) {
   std::vector<const int*> ranks;
   std::vector<size_t> sizes;
   for (const std::vector<int>& set : sets) {
@@ -29,6 +30,11 @@ void start(Job* self, const std::vector<std::vector<int>>& sets, const Job* pred
   std::optional<PlaceOptions> placed;
   horo_engine_options engine = HORO_ENGINE_OPTIONS_INIT;
   if (place) engine = placed.emplace(*place).get();
+  if (generation) {
+    engine.generation = std::get<0>(*generation).c_str();
+    engine.rank = std::get<1>(*generation);
+    engine.size = std::get<2>(*generation);
+  }
   engine.communicator = communicator ? &*communicator : nullptr;
   engine.ranks = members.empty() ? nullptr : members.data();
   engine.rank_count = members.size();
@@ -104,7 +110,8 @@ void bind_runtime(nb::module_& module) {
   using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Job> job(module, "Runtime", "This process's place in a job.");
   job.def("__init__", &start, nb::arg("process_sets"), nb::arg("predecessor").none(), nb::arg("place") = nb::none(),
-          nb::arg("communicator") = nb::none(), nb::arg("ranks") = std::vector<int>())
+          nb::arg("communicator") = nb::none(), nb::arg("ranks") = std::vector<int>(),
+          nb::arg("generation") = nb::none())
       .def("shutdown", &shutdown)
       .def_static("decline", &decline, nb::arg("predecessor").none(), nb::arg("place"),
                   "Tells the ranks that wait, or will, for this process at that place that it does not come.")

@@ -32,6 +32,7 @@ NB_MODULE(_horo, module) {
   horo::python::bind_engine(module);
   horo::python::bind_tensor_reader(module);
   horo::python::bind_arrivals(module);
+  horo::python::bind_door(module);
   horo::python::bind_reducer(module);
   module.def("build_info", &build_info, "What this build of horo was made with.");
 }

@@ -1,27 +1,32 @@
 """Training that goes on after a failure: states that can be saved, restored and synchronised, and the loop around them.
 
 When a rank is lost, the others go back to their last commit, go on as a smaller job in place, and train from there:
-`horo run --min-np` lets them. No process restarts, and nothing connects again (docs/elastic.md).
+`horo run --min-np` lets them. No process restarts, and nothing connects again. Processes that the launcher starts later
+enter at the next commit, and get the state of those that are there (docs/elastic.md).
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import os
 import queue
+import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from horo.basics import init, is_initialized, reform, size
+from horo.basics import init, is_initialized, rank, reform, size
 from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horo.objects import allgather_object
+from horo.resize import REMOVED, changes_that_wait, is_newcomer, own_seat, resize
 
 # Failures without a lost rank so often, and nothing committed in between: they will not go away.
 _MOST_RESETS = 3
 # What no reset mends: the program asks for different things on different ranks; the others went on without this one.
-_LASTING = ("mismatch", "evicted", "forked", "incompatible")
-
-REMOVED = 1  # Of HostUpdateResult: hosts have gone, and none has come.
+_LASTING = ("mismatch", "evicted", "forked", "incompatible", "state lost")
+_SAY_EVERY_SECONDS = 10.0
 
 
 class State:
@@ -34,6 +39,7 @@ class State:
         self._last_updated_timestamp: Any = 0
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0
+        self._is_empty = is_newcomer()  # Until it has got what the others have.
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """Functions that are called after the job was joined anew, before the state is synchronised."""
@@ -57,6 +63,8 @@ class State:
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks when rank 0 was told that hosts have changed."""
+        if is_initialized() and rank() == 0 and (waiting := changes_that_wait()):
+            self.on_hosts_updated(time.time(), waiting)
         before = newest = self._last_updated_timestamp
         result = 0
         while not self._host_messages.empty():
@@ -82,6 +90,10 @@ class State:
 
     def reset(self) -> None:
         """The ranks may be others now."""
+
+    def _contents(self) -> Iterable[Any]:
+        """The memory of what was saved last, for comparing it with other ranks'."""
+        return ()
 
 
 class ObjectState(State):
@@ -152,23 +164,71 @@ def _whole_number(variable: str, otherwise: int) -> int:
         raise ValueError(f"{variable}={words!r} is no whole number") from None
 
 
-def reset_job() -> None:
-    """The ranks that are left go on as one job, in place. Every one of them calls it."""
+def reset_job() -> bool:
+    """The ranks that are left go on as one job, in place, and with those who have come. Every one of them calls it.
+    Whether somebody has come."""
     if not is_initialized():
-        return init()
-    # Left to the library's own limits would be too short: a rank may come late, from a long validation, say.
-    reform(float(_whole_number("HORO_ELASTIC_TIMEOUT", 600)))
+        init()
+        return False
     least = _whole_number("HORO_ELASTIC_MIN_RANKS", 1)
-    if size() < least:
+    # Left to the library's own limits would be too short: a rank may come late, from a long validation, say.
+    limit = _whole_number("HORO_ELASTIC_TIMEOUT", 600)
+    end, say_at, grown = time.monotonic() + limit, 0.0, False
+    while True:
+        reform(max(1.0, end - time.monotonic()))
+        few = size() < least
+        if few and rank() == 0 and time.monotonic() >= say_at:
+            print(
+                f"horo: {size()} ranks are left, fewer than the {least} of --min-np: waiting for others",
+                file=sys.stderr,
+            )
+            say_at = time.monotonic() + _SAY_EVERY_SECONDS
+        try:
+            change = resize(1.0 if few else 0.0)
+        except HorovodInternalError as error:
+            if error.code in _LASTING or time.monotonic() >= end:
+                raise
+            continue  # Another one is lost.
+        grown |= change.grown
+        if not change.left and size() >= least:
+            return grown
+        waited = time.monotonic() >= end
+        if not change.left and not change.grown and (waited or not change.can_grow):
+            why = f"nobody came within {limit} s (--elastic-timeout)" if change.can_grow else "no others can come"
+            raise HorovodInternalError(
+                f"{size()} ranks are left, fewer than the {least} that HORO_ELASTIC_MIN_RANKS (--min-np) asks for, and "
+                f"{why}",
+                "unavailable",
+            )
+
+
+def _synchronise(state: State) -> None:
+    """Gives all ranks the state of rank 0, which has been here longest. What newcomers got is compared with it."""
+    if own_seat() is None:
+        return state.sync()
+    empty = allgather_object(state._is_empty, "horo.elastic.empty")
+    if empty[0]:
         raise HorovodInternalError(
-            f"{size()} ranks are left, fewer than the {least} that HORO_ELASTIC_MIN_RANKS (--min-np) asks for, and no "
-            "others can come",
-            "unavailable",
+            "all ranks that had the job's state are gone; start it from a checkpoint", "state lost"
         )
+    state.sync()
+    if any(empty):
+        digests = allgather_object(_digest(state), "horo.elastic.digest")
+        wrong = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        if wrong:
+            raise HorovodInternalError(f"what rank(s) {wrong} got is not the state of rank 0", "corrupt")
+    state._is_empty = False
     return None
 
 
-def run_fn(func: Callable[..., Any], reset: Callable[[], None] = reset_job) -> Callable[..., Any]:
+def _digest(state: State) -> bytes:
+    digest = hashlib.sha256()
+    for memory in state._contents():
+        digest.update(memory)
+    return digest.digest()
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], bool | None] = reset_job) -> Callable[..., Any]:
     """A function that calls `func(state, ...)` with a synchronised state, and again after failures and interrupts."""
 
     @functools.wraps(func)
@@ -181,7 +241,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] = reset_job) -> C
                 if begun_anew:
                     state.on_reset()
                 if not skip_sync:
-                    state.sync()
+                    _synchronise(state)
                 return func(state, *args, **kwargs)
             except HorovodInternalError as error:
                 state.restore()
@@ -190,7 +250,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] = reset_job) -> C
             except HostsUpdatedInterrupt as interrupt:
                 resets.count()
                 skip_sync = interrupt.skip_sync
-            reset()
+            # Who has come needs the state, whatever the interrupt was for.
+            skip_sync = not reset() and skip_sync
             begun_anew = True
 
     return wrapper

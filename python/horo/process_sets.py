@@ -73,12 +73,16 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set = _GlobalProcessSet()
 _known: list[ProcessSet] = []
+_static: list[ProcessSet] = []  # That the job was started with.
 
 
 def enter_static_sets(sets: Sequence[ProcessSet]) -> None:
     global_process_set.ranks = list(range(world.runtime.size()))
+    # A process that enters a running job may find it too small for some of them.
+    there = world.runtime.set_numbers()
+    _static[:] = sets
     for number, one in enumerate(sets, start=1):
-        one.process_set_id = number
+        one.process_set_id = number if number in there else None
         _known.append(one)
 
 
@@ -113,6 +117,19 @@ def follow_reform() -> None:
             one.process_set_id = None
             one.ranks = None
             _known.remove(one)
+
+
+def follow_growth() -> None:
+    """The job has grown: the sets that it was started with were made anew, for the ranks with the same numbers, and
+    those that were added later are over."""
+    added = [one for one in _known if one not in _static]
+    for one in added:
+        one.process_set_id = one.ranks = None
+    _known.clear()
+    enter_static_sets(list(_static))
+    for one in _static:
+        if one.process_set_id is not None:
+            one.ranks = list(world.runtime.set_ranks(one.process_set_id))
 
 
 def leave_all_sets() -> None:

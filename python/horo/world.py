@@ -54,6 +54,7 @@ class World:
         self._before: Runtime | None = None
         self._place: Place | None = None
         self._meeting: Meeting | None = None  # That this process opened, for those who come again.
+        self._sets: list[list[int]] = []  # That the job was started with.
         self.communicator: Any | None = None
         self._exit_hook = False
         self._era = 0
@@ -102,6 +103,7 @@ class World:
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()
             self._runtime = runtime
+            self._sets = sets
             self._era += 1
             runtime.publish()
             self.communicator = communicator
@@ -138,6 +140,19 @@ class World:
             # The ranks were not at the same point when their operations failed.
             self._counters.clear()
             self._era += 1
+
+    def grow(self, generation: str, size: int) -> None:
+        """Goes on as a job of `size` ranks, with those who enter it. All ranks call it. If the larger job does not come
+        about, this one goes on as it was."""
+        old = self.runtime
+        terms = (generation, old.rank(), size)
+        runtime = interruptibly(lambda: Runtime(self._sets, old, self._place, None, [], terms))
+        with self._lock:
+            self._counters.clear()
+            self._runtime = runtime
+            self._era += 1
+            runtime.publish()
+        old.shutdown()
 
     def shutdown(self) -> None:
         with self._lock:

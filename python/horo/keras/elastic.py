@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
+import numpy as np
 
 from horo.basics import rank
 from horo.elastic import ObjectState, run_fn
@@ -65,6 +66,9 @@ class KerasState(ObjectState):
         for variable, value in zip(self._variables(), self._saved_values, strict=True):
             variable.assign(value)
         super().restore()
+
+    def _contents(self) -> Iterable[Any]:
+        return [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in self._saved_values]
 
     def sync(self) -> None:
         bring_up_to_date(self.model)

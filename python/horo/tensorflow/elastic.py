@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from horo.basics import rank
@@ -53,6 +54,9 @@ class TensorFlowState(ObjectState):
         for variable, value in zip(self._all_variables(), self._values, strict=False):
             variable.assign(value)
         super().restore()
+
+    def _contents(self) -> Iterable[Any]:
+        return [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in self._values]
 
     def sync(self) -> None:
         broadcast_variables(self._all_variables(), root_rank=0)

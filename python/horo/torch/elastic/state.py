@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -99,6 +100,19 @@ def _handler_of(value: Any) -> StateHandler | None:
     return None
 
 
+def _memory_of(value: Any) -> Iterable[Any]:
+    """Of the tensors in a state_dict()."""
+    if isinstance(value, torch.Tensor):
+        if value.layout == torch.strided and not value.is_quantized:
+            yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _memory_of(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _memory_of(one)
+
+
 class TorchState(ObjectState):
     """A model, an optimizer and anything else, as attributes: `TorchState(model=model, optimizer=optimizer, batch=0)`.
 
@@ -139,6 +153,11 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
+
+    def _contents(self) -> Iterable[Any]:
+        for handler in self._handlers.values():
+            if isinstance(handler, (ModelStateHandler, OptimizerStateHandler)):
+                yield from _memory_of(handler._saved)
 
     def reset(self) -> None:
         for handler in self._handlers.values():

@@ -1,0 +1,124 @@
+#include "horo/rendezvous/door.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "horo/base/text.h"
+
+namespace horo::rendezvous {
+
+namespace {
+
+Bytes bytes_of(const std::string& words) {
+  const auto* first = reinterpret_cast<const std::byte*>(words.data());
+  return {first, first + words.size()};
+}
+
+std::string words_of(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+
+/// -1 for anything else than a number.
+int number_in(std::string_view words) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(words.data(), words.data() + words.size(), number);
+  return error == std::errc() && end == words.data() + words.size() ? number : -1;
+}
+
+/// What follows the last slash.
+int last_number(const std::string& key) { return number_in(std::string_view(key).substr(key.rfind('/') + 1)); }
+
+}  // namespace
+
+std::string Door::key(const std::string& rest) const { return text(job_, "/elastic/", rest); }
+
+Status Door::ring(Deadline deadline) {
+  HORO_ASSIGN(const int64_t number, store_.add(key("news"), 1, deadline));
+  return store_.set(key(text("news/", number)), {}, deadline);
+}
+
+Status Door::knock(const Newcomer& self, Deadline deadline) {
+  HORO_TRY(store_.set(key(text("door/", self.seat)), bytes_of(text(self.attempt)), deadline));
+  return ring(deadline);
+}
+
+Result<Admission> Door::await_admission(const Newcomer& self, Deadline deadline) {
+  HORO_ASSIGN(const Bytes found, store_.get(key(text("admit/", self.seat, "/", self.attempt)), deadline));
+  Admission admission;
+  std::istringstream words(words_of(found));
+  if (words >> admission.generation >> admission.rank >> admission.size && admission.rank >= 0 &&
+      admission.rank < admission.size) {
+    return admission;
+  }
+  return Status(Code::kCorrupt, text("the store admits seat ", self.seat, " with '", words.str(), "'"));
+}
+
+void Door::turn_away(const Newcomer& self, Deadline deadline) {
+  static_cast<void>(store_.withdraw(key(text("door/", self.seat)), bytes_of(text(self.attempt)), deadline));
+}
+
+Status Door::await_news(uint64_t number, Deadline deadline) {
+  return store_.get(key(text("news/", number)), deadline).status();
+}
+
+Result<Changes> Door::look(Deadline deadline) {
+  Changes changes;
+  HORO_ASSIGN(const Entries waiting, store_.list(key("door/"), deadline));
+  for (const auto& [name, value] : waiting) {
+    const Newcomer who{last_number(name), number_in(words_of(value))};
+    if (who.seat >= 0 && who.attempt > 0) changes.newcomers.push_back(who);
+  }
+  HORO_ASSIGN(const Entries asked, store_.list(key("leave/"), deadline));
+  for (const auto& [name, value] : asked) {
+    if (const int seat = last_number(name); seat >= 0) changes.leavers.push_back(seat);
+  }
+  const auto by_seat = [](const Newcomer& a, const Newcomer& b) { return a.seat < b.seat; };
+  std::sort(changes.newcomers.begin(), changes.newcomers.end(), by_seat);
+  std::sort(changes.leavers.begin(), changes.leavers.end());
+  return changes;
+}
+
+Result<std::string> Door::begin_generation(Deadline deadline) {
+  HORO_ASSIGN(const int64_t number, store_.add(key("generations"), 1, deadline));
+  return text(number);
+}
+
+Status Door::admit(const Newcomer& who, const Admission& admission, Deadline deadline) {
+  // First of all: nobody else may take it for somebody who waits.
+  turn_away(who, deadline);
+  return store_.set(key(text("admit/", who.seat, "/", who.attempt)),
+                    bytes_of(text(admission.generation, " ", admission.rank, " ", admission.size)), deadline);
+}
+
+void Door::give_up(const std::string& generation, const std::string& why, Deadline deadline) {
+  static_cast<void>(store_.claim(key(text("failed/", generation)), bytes_of(why), deadline));
+}
+
+Status Door::check(const std::string& generation, Deadline deadline) {
+  HORO_ASSIGN(const Entries failed, store_.list(key(text("failed/", generation)), deadline));
+  const auto found = failed.find(key(text("failed/", generation)));
+  if (found == failed.end()) return {};
+  return {Code::kPeerLost, text("the job could not begin anew with those who wait: ", words_of(found->second))};
+}
+
+Status Door::ask_to_leave(int seat, const std::string& why, Deadline deadline) {
+  HORO_TRY(store_.set(key(text("leave/", seat)), bytes_of(why), deadline));
+  return ring(deadline);
+}
+
+void Door::newcomer_ended(int seat, Deadline deadline) {
+  const auto knocked = store_.list(key(text("door/", seat)), deadline);
+  if (!knocked.ok()) return;
+  for (const auto& [name, value] : *knocked) {
+    if (name == key(text("door/", seat))) static_cast<void>(store_.withdraw(name, value, deadline));
+  }
+  const auto admitted = store_.list(key(text("admit/", seat, "/")), deadline);
+  if (!admitted.ok()) return;
+  for (const auto& [name, value] : *admitted) {
+    std::string generation;
+    std::istringstream(words_of(value)) >> generation;
+    // Of a generation that has come about it changes nothing.
+    give_up(generation, text("seat ", seat, " ended before it had joined"), deadline);
+  }
+}
+
+}  // namespace horo::rendezvous

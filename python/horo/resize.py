@@ -1,0 +1,181 @@
+"""How an elastic job changes its size, at a point where all its ranks are: those whose slots are gone leave, and those
+who wait at its door enter. Rank 0 hears of both through the launcher's store (docs/elastic.md)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from typing import NamedTuple
+
+from horo._horo import Door, Runtime
+from horo.basics import rank, shutdown, size
+from horo.exceptions import HorovodInternalError
+from horo.objects import allgather_object, broadcast_object
+from horo.process_sets import follow_growth
+from horo.world import world
+
+REMOVED, ADDED = 1, 2  # Horovod's HostUpdateResult.
+
+
+def own_seat() -> int | None:
+    """This process's number for the launcher; None in jobs that do not change their size."""
+    words = os.environ.get("HORO_SEAT", "")
+    return int(words) if words.strip().isdigit() else None
+
+
+def is_newcomer() -> bool:
+    """Whether this process entered a job that was running already."""
+    return own_seat() is not None and not any(name in os.environ for name in ("HORO_RANK", "HOROVOD_RANK"))
+
+
+def most_ranks() -> int:
+    return int(os.environ.get("HORO_ELASTIC_MAX_RANKS") or 0) or sys.maxsize
+
+
+class _Doorway:
+    """The door of the job that this process is rank 0 of."""
+
+    def __init__(self) -> None:
+        self._door: Door | None = None
+        self._runtime: Runtime | None = None  # Whose door it is.
+        self._gone = False
+        self._exit_hook = False
+
+    def open(self) -> Door | None:
+        """None where nobody can come, or not any more."""
+        runtime = world.runtime
+        if own_seat() is None or self._gone:
+            return None
+        if self._runtime is not runtime:
+            self.close()
+            try:
+                self._door = Door(runtime)
+            except HorovodInternalError as error:
+                self._lost(error)
+                return None
+            self._runtime = runtime
+            if not self._exit_hook:
+                atexit.register(self.close)
+                self._exit_hook = True
+        return self._door
+
+    def news(self, timeout: float) -> bool:
+        door = self.open()
+        if door is None:
+            return False
+        found = door.news(timeout)
+        self._gone = found < 0
+        return found > 0
+
+    def look(self) -> tuple[list[int], list[int]]:
+        door = self.open()
+        if door is None:
+            return [], []
+        try:
+            return door.look()
+        except HorovodInternalError as error:
+            self._lost(error)
+            return [], []
+
+    def close(self) -> None:
+        door, self._door, self._runtime = self._door, None, None
+        if door is not None:
+            door.close()
+
+    def _lost(self, error: HorovodInternalError) -> None:
+        self._gone = True
+        print(f"horo: the launcher is gone, and the job goes on without growing: {error}", file=sys.stderr)
+
+
+_doorway = _Doorway()
+
+
+class _Plan(NamedTuple):
+    leavers: list[int]  # Ranks.
+    newcomers: int = 0
+    generation: str = ""
+    can_grow: bool = True
+
+
+def changes_that_wait() -> int:
+    """On rank 0: whether somebody has come or is to leave, as REMOVED and ADDED. Asks the store only after news."""
+    if not _doorway.news(0):
+        return 0
+    newcomers, leavers = _doorway.look()
+    # Whoever was asked to leave may be gone; all ranks find out together.
+    return (ADDED if newcomers and size() < most_ranks() else 0) | (REMOVED if leavers else 0)
+
+
+class Change(NamedTuple):
+    """What has happened to the job."""
+
+    left: bool = False  # Some have left, and the others call reform().
+    grown: bool = False
+    can_grow: bool = True  # Others may still come.
+
+
+def resize(wait: float = 0.0) -> Change:
+    """Called by all ranks at the same point. Rank 0 waits so many seconds for somebody to come. On ranks that are to
+    leave it does not return."""
+    seats = allgather_object(own_seat(), "horo.resize.seats")
+    plan = broadcast_object(_plan(seats, wait) if rank() == 0 else None, 0, "horo.resize.plan")
+    if plan.leavers:
+        if rank() in plan.leavers:
+            _leave()
+        return Change(left=True)
+    if plan.newcomers == 0:
+        return Change(can_grow=plan.can_grow)
+    return Change(grown=_grow(plan))
+
+
+def _plan(seats: list[int | None], wait: float) -> _Plan:
+    if wait > 0:
+        _doorway.news(wait)
+    newcomers, asked = _doorway.look()
+    leavers = [rank for rank, seat in enumerate(seats) if seat in asked]
+    if len(leavers) == len(seats):
+        leavers = []  # Somebody has to end the training; the launcher ends whom it must.
+    if leavers:
+        return _Plan(leavers)
+    count = min(len(newcomers), max(0, most_ranks() - len(seats)))
+    door = _doorway.open()
+    if count == 0 or door is None:
+        return _Plan([], can_grow=door is not None)
+    try:
+        return _Plan([], count, door.begin())
+    except HorovodInternalError as error:
+        _doorway._lost(error)
+        return _Plan([], can_grow=False)
+
+
+def _leave() -> None:
+    """This rank's slot is gone. Its peers have its part of the last commit."""
+    print(f"horo: seat {own_seat()} leaves the job, as its slot is gone", file=sys.stderr)
+    _doorway.close()
+    shutdown()
+    raise SystemExit(0)
+
+
+def _grow(plan: _Plan) -> bool:
+    """Either all ranks and the newcomers are in the larger job then, or the old one goes on."""
+    target = size() + plan.newcomers
+    door = _doorway.open() if rank() == 0 else None
+    if door is not None:
+        # If that fails the others wait in vain, and for so long; those that were told come back to the door.
+        with contextlib.suppress(HorovodInternalError):
+            door.admit(plan.generation, target, plan.newcomers)
+    try:
+        world.grow(plan.generation, target)
+    except HorovodInternalError as error:
+        if error.code == "evicted":
+            raise
+        if rank() == 0:
+            print(f"horo: the job goes on with {size()} ranks, without those who came: {error}", file=sys.stderr)
+        return False
+    follow_growth()
+    return True
+
+
+__all__ = ["ADDED", "REMOVED", "Change", "changes_that_wait", "is_newcomer", "own_seat", "resize"]

@@ -1,0 +1,235 @@
+"""Jobs that processes enter and leave while they train. What a launcher does, these tests do themselves."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jobs
+import numpy as np
+
+import horo
+import horo.elastic
+from horo._horo import Store
+
+
+def train_until_told() -> None:
+    """Adds one to all weights at each step, whatever the number of ranks, until rank 0 finds the file `stop`."""
+    import pathlib
+
+    import horo.elastic
+
+    folder = pathlib.Path(os.environ["FOLDER"])
+    seat = os.environ["HORO_SEAT"]
+    horo.init()
+    sizes: list[int] = []
+
+    def train(state: horo.elastic.ObjectState) -> None:
+        sizes.append(horo.size())
+        while True:
+            (folder / f"seat{seat}").write_text(f"{state.step} {horo.rank()} {horo.size()}")
+            if (folder / f"die{seat}").exists():
+                os.kill(os.getpid(), signal.SIGKILL)
+            told = np.array([(folder / "stop").exists()] if horo.rank() == 0 else [False], np.int32)
+            if horo.broadcast(told, 0, name="told")[0]:
+                return
+            total = horo.allreduce(np.ones(1000), op=horo.Sum, name="ones")
+            assert (total == horo.size()).all(), total
+            state.weights += total / horo.size()
+            state.step += 1
+            state.commit()
+            time.sleep(0.002)
+
+    state = horo.elastic.ObjectState(
+        lambda obj: horo.broadcast_object(obj, 0), horo.rank, step=0, weights=np.zeros(1000)
+    )
+    horo.elastic.run_fn(train)(state)
+    assert (state.weights == state.step).all(), (state.step, state.weights)
+    everybody = horo.allgather_object((state.step, state.weights.tobytes()))
+    assert all(one == everybody[0] for one in everybody)
+    assert horo.global_process_set.ranks == list(range(horo.size()))
+    print(f"seat {seat} rank {horo.rank()} sizes {sizes} step {state.step}", flush=True)
+
+
+class Job:
+    """A store, and processes by their seats."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder = folder
+        key = secrets.token_bytes(32)
+        self._key = folder / "key"
+        self._key.touch(0o600)
+        self._key.write_bytes(key)
+        self.store = Store("127.0.0.1:0", "growing", key)
+        self.variables = variables
+        self.seats: dict[int, subprocess.Popen[str]] = {}
+
+    def start(self, seat: int, rank: int | None = None, size: int = 0) -> None:
+        """Without a rank it comes later."""
+        place = {} if rank is None else {"HORO_RANK": str(rank), "HORO_SIZE": str(size)}
+        known = {name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))}
+        self.seats[seat] = subprocess.Popen(
+            [sys.executable, "-u", "-c", jobs.script_of(train_until_told)],
+            env={
+                **known,
+                **place,
+                "HORO_SEAT": str(seat),
+                "HORO_STORE": self.store.address,
+                "HORO_JOB_ID": "growing",
+                "HORO_KEY_FILE": str(self._key),
+                "HORO_TIMEOUT": "20s",
+                "FOLDER": str(self.folder),
+                **self.variables,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def wait_until(self, seat: int, holds: Callable[[int, int, int], bool], seconds: float = 40) -> None:
+        """For the step, the rank and the size that a seat has come to."""
+        end = time.monotonic() + seconds
+        last = "nothing"
+        while time.monotonic() < end:
+            path = self.folder / f"seat{seat}"
+            last = path.read_text() if path.exists() else last
+            words = last.split()
+            if len(words) == 3 and holds(*map(int, words)):
+                return
+            if self.seats[seat].poll() is not None:
+                break
+            time.sleep(0.02)
+        (self.folder / "stop").touch()
+        raise AssertionError(f"seat {seat} has come to {last}; " + "".join(self.end(3).values()))
+
+    def end(self, seconds: float = 40) -> dict[int, str]:
+        """Lets the training end; what each seat said."""
+        (self.folder / "stop").touch()
+        said = {}
+        for seat, process in self.seats.items():
+            try:
+                said[seat] = process.communicate(timeout=seconds)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said[seat] = process.communicate()[0] + "\n(had to be killed)"
+        return said
+
+
+def step_of(said: str) -> int:
+    return int(said.split("step ")[-1])
+
+
+def test_processes_enter_a_job_that_trains_and_leave_it_again(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    for rank in range(2):
+        job.start(rank, rank, 2)
+    job.wait_until(0, lambda step, rank, size: step >= 5 and size == 2)
+    job.start(2)
+    job.start(5)
+    job.wait_until(5, lambda step, rank, size: size == 4)
+    job.wait_until(0, lambda step, rank, size: size == 4)
+    job.store.ask_to_leave(1, "its host is needed elsewhere")
+    job.store.ask_to_leave(2, "its host is needed elsewhere")
+    job.wait_until(5, lambda step, rank, size: size == 2 and rank == 1)
+    said = job.end()
+    assert [job.seats[seat].returncode for seat in (0, 1, 2, 5)] == [0, 0, 0, 0], said
+    assert "seat 1 leaves the job, as its slot is gone" in said[1]
+    assert "seat 2 leaves the job" in said[2]
+    assert "seat 0 rank 0 sizes [2, 4, 2]" in said[0] or "seat 0 rank 0 sizes [2, 3, 4, 2]" in said[0], said
+    assert step_of(said[0]) == step_of(said[5]) > 5
+
+
+def test_the_death_of_a_rank_is_made_up_for_by_one_who_comes(tmp_path: Path) -> None:
+    """The lowest rank dies; too few are left, who wait; one comes and gets the state of those who are left."""
+    job = Job(tmp_path, HORO_ELASTIC_MIN_RANKS="2", HORO_ELASTIC_TIMEOUT="30")
+    for rank in range(2):
+        job.start(rank, rank, 2)
+    job.wait_until(0, lambda step, rank, size: step >= 5)
+    (tmp_path / "die0").touch()
+    assert job.seats[0].wait(20) == -signal.SIGKILL
+    job.start(2)
+    job.wait_until(2, lambda step, rank, size: size == 2 and rank == 1)
+    said = job.end()
+    assert [job.seats[seat].returncode for seat in (1, 2)] == [0, 0], said
+    assert "1 ranks are left, fewer than the 2 of --min-np: waiting for others" in said[1]
+    assert step_of(said[1]) == step_of(said[2]) > 5
+
+
+def test_a_job_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:
+    job = Job(tmp_path, HORO_ELASTIC_MAX_RANKS="2", HORO_ELASTIC_TIMEOUT="5")
+    job.start(0, 0, 1)
+    job.wait_until(0, lambda step, rank, size: step >= 3)
+    job.start(1)
+    job.wait_until(1, lambda step, rank, size: size == 2)
+    job.start(2)
+    assert job.seats[2].wait(30) == 1
+    said = job.end()
+    assert job.seats[0].returncode == job.seats[1].returncode == 0, said
+    assert "did not take in seat 2 within HORO_ELASTIC_TIMEOUT" in said[2]
+    assert "rank 0 sizes [1, 2]" in said[0]
+
+
+def test_a_job_whose_launcher_is_gone_goes_on(tmp_path: Path) -> None:
+    job = Job(tmp_path, HORO_ELASTIC_MIN_RANKS="1")
+    for rank in range(3):
+        job.start(rank, rank, 3)
+    job.wait_until(0, lambda step, rank, size: step >= 5)
+    job.store.close()
+    (tmp_path / "die1").touch()
+    job.wait_until(2, lambda step, rank, size: size == 2)
+    said = job.end()
+    assert [job.seats[seat].returncode for seat in (0, 2)] == [0, 0], said
+    assert "the launcher is gone" in said[0]
+    assert step_of(said[0]) == step_of(said[2]) > 5
+
+
+def test_ranks_come_go_and_die_at_random(tmp_path: Path) -> None:
+    """CHURN_EVENTS=500 for longer. A seed that fails is printed."""
+    seed = int(os.environ.get("TEST_SEED") or secrets.randbelow(1 << 31))
+    draw = random.Random(seed)
+    print(f"TEST_SEED={seed}")
+    job = Job(tmp_path, HORO_ELASTIC_TIMEOUT="60")
+    for rank in range(2):
+        job.start(rank, rank, 2)
+    job.wait_until(0, lambda step, rank, size: step >= 2)
+    veterans, coming = [0, 1], []  # Who trains, and who was started.
+    for _ in range(int(os.environ.get("CHURN_EVENTS", "12"))):
+        arrived = [seat for seat in coming if (tmp_path / f"seat{seat}").exists()]
+        veterans += arrived
+        coming = [seat for seat in coming if seat not in arrived]
+        deed = draw.choice(["come", "come", "die", "die", "leave", "die at the door"])
+        if deed == "come" and len(veterans) + len(coming) < 6:
+            coming.append(len(job.seats))
+            job.start(coming[-1])
+        elif deed == "die at the door" and coming:
+            seat = coming.pop(draw.randrange(len(coming)))
+            job.seats[seat].kill()
+            job.seats[seat].wait()
+            job.store.newcomer_ended(seat)
+        elif deed in ("die", "leave") and len(veterans) > 2:
+            seat = veterans.pop(draw.randrange(len(veterans)))
+            if deed == "leave":
+                job.store.ask_to_leave(seat, "at random")
+            else:
+                job.seats[seat].kill()
+        time.sleep(draw.uniform(0, 0.4))
+    for seat in veterans[:1]:
+        before = int((tmp_path / f"seat{seat}").read_text().split()[0])
+        job.wait_until(seat, lambda step, rank, size, before=before: step > before + 3)
+    (tmp_path / "stop").touch()
+    for seat in veterans:
+        job.seats[seat].wait(40)
+    for seat in coming:
+        job.seats[seat].kill()  # It may wait at the door, and nobody is left to open.
+    said = job.end()
+    ended = [seat for seat in job.seats if job.seats[seat].returncode == 0 and "sizes" in said[seat]]
+    failed = {seat: said[seat] for seat in veterans if seat not in ended}
+    assert not failed, (seed, failed)
+    assert len({step_of(said[seat]) for seat in ended}) == 1, (seed, said)
