@@ -31,7 +31,9 @@ NOT_ALLOWED = {("net", "device")}
 # Folders of a family are alternatives and know nothing of each other; these folders are for all of them.
 FAMILIES = {"transport", "collective"}
 SHARED_IN_FAMILY = {"testing", "conformance"}
-PUBLIC_HEADERS = {f"horo/api/{name}" for name in ("horo.h", "horo.hpp", "ddp.h", "ddp.hpp", "messages.h", "observe.h")}
+PUBLIC_HEADERS = {
+    f"horo/api/{name}" for name in ("horo.h", "horo.hpp", "ddp.h", "ddp.hpp", "door.h", "messages.h", "observe.h")
+}
 
 SOCKET_HEADERS = re.compile(r"^(sys/socket\.h|netinet/.*|sys/epoll\.h|poll\.h|sys/poll\.h|sys/un\.h|arpa/inet\.h)$")
 # sleep(3) has one argument; a function of ours that waits until a deadline may be called sleep too.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "horo/api/door.h"
 #include "horo/api/handles.h"
 #include "horo/base/text.h"
 #include "horo/base/thread.h"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <latch>
 
+#include "horo/api/door.h"
 #include "horo/api/rank_threads_testing.h"
 
 namespace {

@@ -135,7 +135,7 @@ typedef struct horo_engine_options {
   const int* communicator; /* Fortran handle of the MPI communicator whose members are the job. NULL: all processes */
   const int* ranks;        /* those of the processes that are the job, in the order of their new ranks. NULL: all */
   size_t rank_count;
-  const char* generation; /* of a job that grows: see horo_door. NULL: the first, or that of the predecessor */
+  const char* generation; /* of a job that grows: see door.h. NULL: the first, or that of the predecessor */
 } horo_engine_options;
 
 #define HORO_ENGINE_OPTIONS_INIT \
@@ -149,11 +149,6 @@ horo_status* horo_store_serve(const char* address, const char* job, const void* 
                               horo_store** store);
 const char* horo_store_address(const horo_store* store); /* host:port; lives as long as the store */
 void horo_store_destroy(horo_store* store);
-/* For whoever starts the processes of a job that grows (see horo_door). This process's slot is gone: it leaves when the
- * job commits next. */
-horo_status* horo_store_ask_to_leave(horo_store* store, int seat, const char* why);
-/* A process that was to enter the job has ended: nobody waits for it. Nothing happens if it was in. */
-horo_status* horo_store_newcomer_ended(horo_store* store, int seat);
 
 /* Joins the job and waits until all ranks have (at most HORO_TIMEOUT). With nothing set: a job of one rank. */
 horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine);
@@ -310,7 +305,7 @@ typedef struct horo_runtime_options {
   const size_t* set_sizes;
   size_t set_count;
   /* A runtime of this process that was shut down: the same job is joined once more, with its key, by all ranks. With a
-   * generation: one that still runs; see horo_door. */
+   * generation: one that still runs; see door.h. */
   const horo_runtime* predecessor;
 } horo_runtime_options;
 
@@ -348,47 +343,6 @@ uint64_t horo_runtime_epoch(const horo_runtime* runtime);
  * HORO_TIMEOUT: a rank that is alive did not come. HORO_EVICTED: the others went on without this rank.
  * HORO_UNAVAILABLE: too many ranks are silent without being known to be dead, so that they may go on elsewhere. */
 horo_status* horo_runtime_reform(horo_runtime* runtime, double timeout);
-
-/* ---- The door of a job that grows ---------------------------------------------------------------------------------
- *
- * Processes that the launcher of an elastic job starts later (HORO_SEAT is set, HORO_RANK is not) wait in
- * horo_runtime_start() until the job takes them in. The job does so in a new generation: a runtime of its own, which
- * the ranks of the job and the newcomers start, while the old one is still there.
- *
- *   rank 0:     if (horo_door_news(door)) horo_door_look(door, &changes)      and tells the others
- *   rank 0:     horo_door_begin(door, &name)                                  and tells the others
- *   rank 0:     horo_door_admit(door, name, size)
- *   all ranks:  horo_runtime_start() with generation = name, predecessor = the old runtime, the same rank, and a size
- *               that counts the newcomers; they come behind the ranks of the job
- *   all ranks:  on success the old runtime is shut down; on failure it goes on as if nothing had been
- *
- * Either all members of a generation start it or none does; HORO_EVICTED: the others did, and this rank is left behind.
- * It ends early when the predecessor loses a rank. */
-typedef struct horo_door horo_door;
-
-/* By seats (HORO_SEAT). Lives until the next look. */
-typedef struct horo_changes {
-  size_t struct_size;
-  const int* newcomers; /* who wait */
-  size_t newcomer_count;
-  const int* leavers; /* whose slots are gone; they may have ended already */
-  size_t leaver_count;
-} horo_changes;
-
-#define HORO_CHANGES_INIT \
-  { sizeof(horo_changes), NULL, 0, NULL, 0 }
-
-/* Connects to the store of the runtime's job. HORO_NOT_FOUND where the job has none: nobody can enter. */
-horo_status* horo_door_open(horo_runtime* runtime, horo_door** door);
-/* Whether somebody has come to the door, or is to leave, since the last look; waits for that up to `timeout` seconds.
- * -1: the store is gone, and will not come back; the log has said so. */
-int horo_door_news(horo_door* door, double timeout);
-horo_status* horo_door_look(horo_door* door, horo_changes* changes);
-/* `name` has room for 32 characters. */
-horo_status* horo_door_begin(horo_door* door, char* name);
-/* Lets in the first `count` newcomers of the last look: a generation of `size` ranks, of which they are the last. */
-horo_status* horo_door_admit(horo_door* door, const char* name, int size, size_t count);
-void horo_door_close(horo_door* door);
 
 /* Where a result of unknown size goes: called on a thread of the library with the shape; NULL: no memory. */
 typedef void* (*horo_allocate)(void* context, const int64_t* shape, size_t dimensions);

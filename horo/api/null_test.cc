@@ -1,4 +1,4 @@
-// Every function of horo.h and observe.h with null in place of what it needs: an error, never a crash.
+// Every function of horo.h, door.h and observe.h with null in place of what it needs: an error, never a crash.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "horo/api/door.h"
 #include "horo/api/observe.h"
 
 namespace {
@@ -153,6 +154,14 @@ std::vector<NullCall> null_calls() {
       {"horo_store_serve", [] { return words_of(horo_store_serve(nullptr, "job", nullptr, 0, &store)); }},
       {"horo_store_address", [] { return unless(std::string(), std::string(horo_store_address(nullptr))); }},
       {"horo_store_destroy", [] { return silent([] { horo_store_destroy(nullptr); }); }, false},
+      {"horo_store_ask_to_leave", [] { return words_of(horo_store_ask_to_leave(nullptr, 0, "")); }},
+      {"horo_store_newcomer_ended", [] { return words_of(horo_store_newcomer_ended(nullptr, 0)); }},
+      {"horo_door_open", [] { return words_of(horo_door_open(nullptr, nullptr)); }},
+      {"horo_door_news", [] { return unless(-1, horo_door_news(nullptr, 0)); }},
+      {"horo_door_look", [] { return words_of(horo_door_look(nullptr, nullptr)); }},
+      {"horo_door_begin", [] { return words_of(horo_door_begin(nullptr, nullptr)); }},
+      {"horo_door_admit", [] { return words_of(horo_door_admit(nullptr, nullptr, 0, 0)); }},
+      {"horo_door_close", [] { return silent([] { horo_door_close(nullptr); }); }, false},
       {"horo_group_give_up", [] { return words_of(horo_group_give_up(nullptr, "why")); }},
       {"horo_runtime_set_ranks", [] { return words_of(horo_runtime_set_ranks(nullptr, 0, &rank, 1, &count)); }},
   };
@@ -181,7 +190,7 @@ TEST(ApiNull, TheWordsOfACallWithoutAStatusNameTheCall) {
 
 TEST(ApiNull, TheTableLeavesNoFunctionOfTheHeadersOut) {
   std::stringstream header;
-  for (const char* name : {HORO_API_HEADER, HORO_API_OBSERVE_HEADER}) {
+  for (const char* name : {HORO_API_HEADER, HORO_API_DOOR_HEADER, HORO_API_OBSERVE_HEADER}) {
     const std::ifstream file(name);
     ASSERT_TRUE(file.is_open()) << name;
     header << file.rdbuf();

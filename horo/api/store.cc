@@ -1,3 +1,4 @@
+#include "horo/api/door.h"
 #include "horo/api/handles.h"
 #include "horo/base/text.h"
 #include "horo/rendezvous/door.h"

@@ -6,6 +6,8 @@
 
 #include "bindings.h"
 
+#include "horo/api/door.h"
+
 namespace nb = nanobind;
 
 namespace horo::python {

@@ -8,6 +8,8 @@
 #include "bind_group.h"
 #include "place.h"
 
+#include "horo/api/door.h"
+
 namespace nb = nanobind;
 
 namespace horo::python {

@@ -1,0 +1,130 @@
+"""How long a process that enters a running job takes until it trains: `python bench/elastic_growth.py --rounds 9`.
+
+Two ranks train on this host with a state of --mib MiB, committing after every step. In each round one process comes
+to the door, enters, and leaves again. Two times are taken on its own clock: from the call of init(), which waits until
+the others have committed and take it in, to the end of its first step; and of that the part after it is in, which is
+for the state.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def train(folder: Path, mib: int) -> None:
+    import numpy as np
+
+    import horo
+    import horo.elastic
+    from horo.resize import is_newcomer, own_seat
+
+    asked = time.monotonic()
+    horo.init()
+    entered = time.monotonic()
+    times: list[float] = []
+
+    class Weights(horo.elastic.ObjectState):
+        """An array that is saved, restored and synchronised in place, as models are."""
+
+        def __init__(self) -> None:
+            self.weights = np.zeros(mib << 18, np.float32)
+            self.saved = self.weights.copy()
+            super().__init__(lambda obj: horo.broadcast_object(obj, 0), horo.rank, step=0)
+
+        def save(self) -> None:
+            self.saved[:] = self.weights
+            super().save()
+
+        def restore(self) -> None:
+            self.weights[:] = self.saved
+            super().restore()
+
+        def sync(self) -> None:
+            horo.broadcast_(self.weights, 0, name="weights")
+            self.saved[:] = self.weights
+            super().sync()
+
+        def _contents(self) -> list[np.ndarray]:
+            return [self.saved]
+
+    def steps(state: Weights) -> None:
+        while True:
+            told = np.array([(folder / "stop").exists()], np.int32)
+            if horo.broadcast(told, 0, name="told")[0]:
+                return
+            state.weights += horo.allreduce(np.ones(1, np.float32), name="one")[0]
+            now = time.monotonic()
+            if is_newcomer() and not times:
+                times.extend([now - asked, now - entered])
+                (folder / f"seat{own_seat()}").write_text(f"{times[0]} {times[1]}")
+            state.step += 1
+            state.commit()
+
+    horo.elastic.run_fn(steps)(Weights())
+
+
+def start(folder: Path, address: str, mib: int, seat: int, rank: int | None) -> subprocess.Popen[bytes]:
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))}
+    place = {} if rank is None else {"HORO_RANK": str(rank), "HORO_SIZE": "2"}
+    job = {"HORO_SEAT": str(seat), "HORO_STORE": address, "HORO_JOB_ID": "growth", "HORO_KEY_FILE": str(folder / "key")}
+    words = [sys.executable, __file__, "--folder", str(folder), "--mib", str(mib)]
+    return subprocess.Popen(words, env={**known, **place, **job}, stderr=subprocess.DEVNULL)
+
+
+def measure(rounds: int, mib: int) -> list[tuple[float, float]]:
+    from horo._horo import Store
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        key = secrets.token_bytes(32)
+        (folder / "key").touch(0o600)
+        (folder / "key").write_bytes(key)
+        store = Store("127.0.0.1:0", "growth", key)
+        processes = [start(folder, store.address, mib, rank, rank) for rank in range(2)]
+        taken = []
+        for seat in range(2, 2 + rounds):
+            newcomer = start(folder, store.address, mib, seat, None)
+            processes.append(newcomer)
+            end = time.monotonic() + 60
+            while not (folder / f"seat{seat}").exists() or not (folder / f"seat{seat}").read_text():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    newcomer.wait(0.01)
+                    end = 0.0
+                if time.monotonic() > end:
+                    raise SystemExit(f"seat {seat} did not train")
+            first, second = map(float, (folder / f"seat{seat}").read_text().split())
+            taken.append((first, second))
+            store.ask_to_leave(seat, "its round is over")
+            newcomer.wait(60)
+        (folder / "stop").touch()
+        for process in processes:
+            process.wait(60)
+        return taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--mib", type=int, default=64)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.folder is not None:
+        return train(chosen.folder, chosen.mib)
+    taken = measure(chosen.rounds, chosen.mib)
+    for what, place in (("from init() to the end of the first step", 0), ("of that with the job, for the state", 1)):
+        times = sorted(1000 * one[place] for one in taken)
+        print(f"{chosen.mib} MiB, {what}: p50 {statistics.median(times):.0f} ms, max {times[-1]:.0f} ms (aim: max 500)")
+    return None
+
+
+if __name__ == "__main__":
+    main()
