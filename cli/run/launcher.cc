@@ -244,11 +244,12 @@ void Launcher::host_is_ready(size_t host) {
 void Launcher::host_is_lost(size_t host, const std::string& why) {
   const Time now = Clock::now();
   const bool matters = growth_ && life_.phase() == JobLife::Phase::kRunning && link_of(links_[host].name()) == host;
-  const std::vector<int> ranks = life_.ranks_of(host);
+  if (matters) {
+    growth_->roster().host_lost(links_[host].name(), why, now);
+    for (int rank : life_.ranks_of(host)) growth_->rank_ended({.rank = rank, .code = 1}, now);
+    life_.others_may_come(growth_->roster().may_grow(), now);
+  }
   life_.host_lost(host, why, now);
-  if (!matters) return;
-  growth_->roster().host_lost(links_[host].name(), why, now);
-  for (int rank : ranks) growth_->rank_ended({.rank = rank, .code = 1}, now);
 }
 
 void Launcher::host_said(size_t host, const Message& message) {
@@ -273,8 +274,12 @@ void Launcher::host_said(size_t host, const Message& message) {
 void Launcher::rank_ended(const RankEnd& end) {
   const Time now = Clock::now();
   if (results_) results_->note_end(end);
+  if (growth_) {
+    // First, for what it knows: whether another may take its place.
+    growth_->rank_ended(end, now);
+    life_.others_may_come(growth_->roster().may_grow(), now);
+  }
   life_.rank_ended(end, now);
-  if (growth_) growth_->rank_ended(end, now);
 }
 
 void Launcher::host_complained(size_t host, const std::string& line) {

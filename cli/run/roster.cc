@@ -190,7 +190,7 @@ void Roster::fill(Time now) {
 void Roster::fill(const std::string& name, Place& place, Time now) {
   while (options_.most_ranks == 0 || staying() < options_.most_ranks) {
     const auto slot = staying(name) < place.slots ? free_slot(name, place, now) : std::nullopt;
-    if (!slot) return;
+    if (!slot) return note_cooling(place, now);
     if (place.reach == Reach::kNone) {
       place.reach = Reach::kAsked;
       place.answer_by = Deadline(now + options_.start_timeout);
@@ -204,6 +204,12 @@ void Roster::fill(const std::string& name, Place& place, Time now) {
   }
 }
 
+void Roster::note_cooling(const Place& place, Time now) {
+  for (const auto& [slot, penalty] : place.slot_penalties) {
+    if (slot < place.slots && penalty.holds(now)) cools_ = cools_.earlier(Deadline(*penalty.until));
+  }
+}
+
 std::optional<int> Roster::free_slot(const std::string& name, const Place& place, Time now) const {
   std::set<int> taken;
   for (const auto& [number, seat] : seats_) {
@@ -213,7 +219,6 @@ std::optional<int> Roster::free_slot(const std::string& name, const Place& place
     if (taken.contains(slot)) continue;
     const auto penalty = place.slot_penalties.find(slot);
     if (penalty == place.slot_penalties.end() || !penalty->second.holds(now)) return slot;
-    cools_ = cools_.earlier(Deadline(*penalty->second.until));
   }
   return {};
 }
@@ -243,7 +248,16 @@ bool Roster::may_grow() const {
                                  [](const auto& seat) { return !seat.second.admitted && !seat.second.ending; });
   const bool is_asked = std::any_of(places_.begin(), places_.end(),
                                     [](const auto& place) { return place.second.reach == Reach::kAsked; });
-  return options_.discovers || comes || is_asked || !cools_.is_never();
+  const bool has_room = options_.most_ranks == 0 || staying() < options_.most_ranks;
+  const bool is_free = std::any_of(places_.begin(), places_.end(),
+                                   [&](const auto& place) { return has_slot_left(place.first, place.second); });
+  return options_.discovers || comes || is_asked || (has_room && is_free);
+}
+
+bool Roster::has_slot_left(const std::string& name, const Place& place) const {
+  // At the end of all cooldowns.
+  const Time later = Time::max() - std::chrono::seconds(1);
+  return !place.penalty.holds(later) && staying(name) < place.slots && free_slot(name, place, later).has_value();
 }
 
 }  // namespace horo::cli::launch

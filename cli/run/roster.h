@@ -110,8 +110,10 @@ class Roster {
   void end_those_who_stay(Time now);
   void fill(Time now);
   void fill(const std::string& name, Place& place, Time now);
+  void note_cooling(const Place& place, Time now);
   std::optional<int> free_slot(const std::string& name, const Place& place, Time now) const;
   void release_hosts();
+  bool has_slot_left(const std::string& name, const Place& place) const;
   void say(std::string words) { steps_.push_back({.kind = Step::Kind::kSay, .host = {}, .words = std::move(words)}); }
 
   RosterOptions options_;
@@ -123,7 +125,7 @@ class Roster {
   bool stopped_ = false;
   bool told_of_last_ = false;
   std::vector<Step> steps_;
-  mutable Deadline cools_;  ///< When the next slot or host may be used again.
+  Deadline cools_;  ///< When the next slot or host may be used again.
 };
 
 }  // namespace horo::cli::launch

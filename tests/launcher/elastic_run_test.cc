@@ -85,7 +85,8 @@ TEST_F(ElasticRun, SlotsThatComeGetNewcomersAndTroubleWithTheScriptChangesNothin
 
 TEST_F(ElasticRun, ADeadRanksSlotIsUsedAgainAfterACooldownAndWhoWaitsAtTheEndIsEndedQuietly) {
   const std::string script = text("test \"$HORO_RANK\" = 1 && exit 3; ", kRank);
-  Launched launched(job({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1", "0.2"}, script));
+  Launched launched(
+      job({"-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1", "0.2", "--grace-period", "0.5"}, script));
   ASSERT_TRUE(launched.wait_for_lines("seat 2 rank none", 1)) << launched.out() << launched.err();
   // It is no rank yet, and the end of the job does not wait for it: it would never end by itself.
   const std::string out = launched.out();
