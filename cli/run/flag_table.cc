@@ -323,7 +323,7 @@ constexpr auto kTable = std::to_array<FlagRow>({
      .aliases = "--max-np",
      .kind = Kind::kPositive,
      .help = "Elastic: how many ranks there may be (as many as there are slots).",
-     .test = "RunFlags.AnElasticJobTakesAllSlotsUpToItsMost"},
+     .test = "ElasticFlags.AnElasticJobTakesAllSlotsUpToItsMost"},
     {.name = "--elastic-timeout",
      .kind = Kind::kCount,
      .variable = "HORO_ELASTIC_TIMEOUT",
@@ -339,7 +339,7 @@ constexpr auto kTable = std::to_array<FlagRow>({
      .kind = Kind::kPair,
      .help = "Elastic: seconds after which a slot or host that failed is used again, doubled each time up to MAX "
              "(never).",
-     .test = "RunFlags.ACooldownHasALeastAndAMost"},
+     .test = "ElasticFlags.ACooldownHasALeastAndAMost"},
 });
 
 bool is_one_of(std::string_view list, std::string_view word) {

@@ -113,32 +113,6 @@ TEST_F(RunFlags, HostfilesAreRead) {
   EXPECT_TRUE(contains(error_of({"--hostfile", file("absent"), "x"}), "cannot read"));
 }
 
-TEST_F(RunFlags, AnElasticJobTakesAllSlotsUpToItsMost) {
-  const auto ranks_of = [](const std::vector<std::string>& words) {
-    const auto options = options_of(words);
-    return options.ok() ? static_cast<int>(options->placement.ranks.size()) : -1;
-  };
-  EXPECT_EQ(ranks_of({"-np", "2", "-H", "a:2,b:4", "x"}), 2);
-  EXPECT_EQ(ranks_of({"-np", "2", "-H", "a:2,b:4", "--min-np", "1", "x"}), 6);
-  EXPECT_EQ(ranks_of({"-np", "2", "-H", "a:2,b:4", "--max-np", "5", "x"}), 5);
-  EXPECT_EQ(ranks_of({"-np", "2", "--max-np", "5", "x"}), 2) << "this host has -np slots if nothing else is said";
-  const auto options = options_of({"-np", "2", "-H", "a:2,b:4", "--max-np", "5", "x"});
-  EXPECT_EQ(options->elastic.offered, (std::vector<Host>{{"a", 2}, {"b", 4}}));
-  EXPECT_EQ(options->variables.at("HORO_ELASTIC"), "1");
-  EXPECT_EQ(options->variables.at("HORO_ELASTIC_MIN_RANKS"), "2");
-  EXPECT_EQ(options->variables.at("HORO_ELASTIC_MAX_RANKS"), "5");
-}
-
-TEST_F(RunFlags, ACooldownHasALeastAndAMost) {
-  const auto options = options_of({"-np", "1", "--min-np", "1", "--blacklist-cooldown-range", "2", "60", "x"});
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->elastic.cooldown->least, std::chrono::seconds(2));
-  EXPECT_EQ(options->elastic.cooldown->most, std::chrono::seconds(60));
-  const std::vector<std::string> turned{"-np", "1", "--min-np", "1", "--blacklist-cooldown-range", "9", "3", "x"};
-  EXPECT_TRUE(contains(error_of(turned), "not above the second"));
-  EXPECT_TRUE(contains(error_of({"-np", "1", "--blacklist-cooldown-range", "1", "3", "x"}), "give --min-np"));
-}
-
 TEST_F(RunFlags, ADiscoveryScriptIsWaitedForUntilThereAreEnoughSlots) {
   const std::string script = write("find", text("#!/bin/sh\necho ran >> ", file("runs"), "\necho a:2\necho b\n"), true);
   const auto options = options_of({"--host-discovery-script", script, "--slots-per-host", "3", "x"});

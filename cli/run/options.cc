@@ -1,7 +1,5 @@
 #include "cli/run/options.h"
 
-#include <poll.h>
-
 #include <cmath>
 #include <fstream>
 #include <iostream>
@@ -13,6 +11,7 @@
 
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
+#include "horo/net/poller.h"
 #include "horo/rendezvous/knobs.h"
 
 namespace horo::cli::launch {
@@ -71,9 +70,10 @@ Result<std::vector<Host>> discover_enough(const ElasticOptions& elastic, int64_t
     std::cerr << "horo run: the hosts offer " << slots_of(hosts) << " slots, -np asks for " << wanted
               << "; waiting for more\n";
   }
+  HORO_ASSIGN(net::Poller clock, net::Poller::create());
   while (slots_of(hosts) < wanted && !limit.expired()) {
     // Nothing but Ctrl-C can happen meanwhile.
-    poll(nullptr, 0, limit.earlier(Deadline::after(Discovery::kInterval)).poll_milliseconds());
+    HORO_TRY(clock.wait(limit.earlier(Deadline::after(Discovery::kInterval))).status());
     if (auto found = discover(elastic); found.ok()) hosts = std::move(*found);
   }
   return hosts;

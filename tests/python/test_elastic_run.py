@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -96,10 +97,10 @@ def outlive_the_launcher() -> None:
 
 
 def wait_for(paths: list[Path], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+    end, tick = time.monotonic() + seconds, threading.Event()
     while not all(path.exists() for path in paths):
         assert time.monotonic() < end, [path.name for path in paths if not path.exists()]
-        time.sleep(0.02)
+        tick.wait(0.02)
 
 
 def test_training_goes_on_when_the_launcher_is_killed(tmp_path: Path) -> None:
