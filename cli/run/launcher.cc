@@ -193,7 +193,8 @@ void Launcher::reach_hosts() {
 Deadline Launcher::deadline() const {
   Deadline earliest = life_.deadline().earlier(links_.deadline());
   if (join_watch_) earliest = earliest.earlier(join_watch_->deadline());
-  return growth_ ? earliest.earlier(growth_->deadline()) : earliest;
+  const bool may_change = growth_ && life_.phase() == JobLife::Phase::kRunning;
+  return may_change ? earliest.earlier(growth_->deadline()) : earliest;
 }
 
 void Launcher::turn() {
