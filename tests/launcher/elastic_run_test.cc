@@ -135,7 +135,7 @@ TEST_F(ElasticRun, AnAgentWithoutItsLauncherEndsItsRanksWhenItIsAskedTo) {
   launched.signal(SIGKILL);
   ASSERT_TRUE(says(launched, "the launcher is gone")) << launched.err();
   kill(pids.back(), SIGTERM);
-  EXPECT_TRUE(all_gone(pids, Deadline::after_seconds(10)));
+  EXPECT_TRUE(all_gone(pids, Deadline::after_seconds(20))) << launched.out() << launched.err();
 }
 
 }  // namespace
