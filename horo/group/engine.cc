@@ -111,6 +111,7 @@ Status Engine::join() {
   std::vector<int> everybody(static_cast<size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
   HORO_ASSIGN(world_, create_group(everybody, timeout()));
+  options_.give_up = nullptr;  // Nobody is waited for any more; it may hold what is long over.
   return {};
 }
 

@@ -84,12 +84,21 @@ class _Doorway:
         if door is not None:
             door.close()
 
+    def forget(self) -> None:
+        self.close()
+        self._gone = False
+
     def _lost(self, error: HorovodInternalError) -> None:
         self._gone = True
         print(f"horo: the launcher is gone, and the job goes on without growing: {error}", file=sys.stderr)
 
 
 _doorway = _Doorway()
+
+
+def forget_door() -> None:
+    """In a process that takes part in one job after the other: the next may have a launcher."""
+    _doorway.forget()
 
 
 class _Plan(NamedTuple):
@@ -178,4 +187,4 @@ def _grow(plan: _Plan) -> bool:
     return True
 
 
-__all__ = ["ADDED", "REMOVED", "Change", "changes_that_wait", "is_newcomer", "own_seat", "resize"]
+__all__ = ["ADDED", "REMOVED", "Change", "changes_that_wait", "forget_door", "is_newcomer", "own_seat", "resize"]

@@ -76,6 +76,11 @@ class World:
             raise ValueError("Horovod has not been initialized; use hvd.init().")
         return runtime
 
+    def last_rank(self) -> int:
+        """In the job that this process is in, or was in since it was told its place; -1: in none."""
+        runtime = self._runtime or self._before
+        return -1 if runtime is None else runtime.rank()
+
     def stand_at(self, place: Place | None) -> None:
         """Where the next start() joins, instead of what the environment says; None: that again."""
         with self._lock:

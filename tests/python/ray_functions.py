@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import ray.train
+from elastic_functions import die_in_seat_1, train_elastically
 from ray.train import Checkpoint
 
 import horo
@@ -138,3 +139,29 @@ def die_on_rank_1() -> None:
 def tell_devices(_: Any) -> tuple[int, int, str]:
     horo.init()
     return horo.local_rank(), horo.cross_rank(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def train_while_slots_change(folder: str) -> dict[str, Any]:
+    """The second rank dies, and another one comes in its place; then there is room for a third, and then not any
+    more."""
+    from horo.ray import logger
+
+    logger.log({"seat": os.environ["HORO_SEAT"]})
+
+    def goes_on(state: Any) -> bool:
+        die_in_seat_1(state)
+        if state.step == 10:
+            (Path(folder) / "grow").touch()
+        if 3 in state.sizes:
+            (Path(folder) / "shrink").touch()
+        return 3 not in state.sizes or state.sizes[-3:] != [2] * 3
+
+    return train_elastically(goes_on)
+
+
+def fail_on_seat_1(counter: Counter) -> int:
+    horo.init()
+    if os.environ["HORO_SEAT"] == "1":
+        raise LookupError(f"nothing to be found after {counter.count()}")
+    horo.barrier()
+    return 0

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import jobs
 import numpy as np
+import pytest
 
 import horo
 import horo.elastic
@@ -56,14 +57,62 @@ def train_until_told() -> None:
     everybody = horo.allgather_object((state.step, state.weights.tobytes()))
     assert all(one == everybody[0] for one in everybody)
     assert horo.global_process_set.ranks == list(range(horo.size()))
+    # Of the jobs that were before nothing is left open.
+    opened = len(os.listdir("/proc/self/fd"))
+    assert opened < 20 + 10 * horo.size(), (opened, sizes)
     print(f"seat {seat} rank {horo.rank()} sizes {sizes} step {state.step}", flush=True)
+
+
+def train_torch_until_told() -> None:
+    """One model with DistributedOptimizer, one with DistributedDataParallel, which is made anew in each job."""
+    import pathlib
+
+    import torch
+
+    import horo.torch as hvd
+
+    folder = pathlib.Path(os.environ["FOLDER"])
+    seat = os.environ["HORO_SEAT"]
+    torch.set_num_threads(1)
+    torch.manual_seed(int(seat))
+    hvd.init()
+    models = [torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)) for _ in "12"]
+    first = hvd.DistributedOptimizer(
+        torch.optim.Adam(models[0].parameters()), models[0].named_parameters(), gradient_as_bucket_view=True
+    )
+    second = torch.optim.Adam(models[1].parameters())
+
+    def train(state: hvd.elastic.TorchState) -> None:
+        wrapped = hvd.DistributedDataParallel(models[1])
+        while True:
+            (folder / f"new{seat}").write_text(f"{state.step} {hvd.rank()} {hvd.size()}")
+            (folder / f"new{seat}").rename(folder / f"seat{seat}")
+            if (folder / f"die{seat}").exists():
+                os.kill(os.getpid(), signal.SIGKILL)
+            told = torch.tensor([int((folder / "stop").exists())])
+            if hvd.broadcast(told, 0, name="told")[0]:
+                return
+            for model, optimizer in ((models[0], first), (wrapped, second)):
+                optimizer.zero_grad()
+                model(torch.randn(32, 64)).square().mean().backward()
+                optimizer.step()
+            state.step += 1
+            state.commit()
+
+    state = hvd.elastic.TorchState(model=models[0], optimizer=first, other=models[1], second=second, step=0)
+    hvd.elastic.run(train)(state)
+    weights = torch.cat([one.detach().flatten() for model in models for one in model.parameters()])
+    everybody = hvd.allgather_object((state.step, weights.numpy().tobytes()))
+    assert all(one == everybody[0] for one in everybody)
+    print(f"step {state.step}", flush=True)
 
 
 class Job:
     """A store, and processes by their seats."""
 
-    def __init__(self, folder: Path, **variables: str) -> None:
+    def __init__(self, folder: Path, body: Callable[[], None] = train_until_told, **variables: str) -> None:
         self.folder = folder
+        self._script = jobs.script_of(body)
         key = secrets.token_bytes(32)
         self._key = folder / "key"
         self._key.touch(0o600)
@@ -77,7 +126,7 @@ class Job:
         place = {} if rank is None else {"HORO_RANK": str(rank), "HORO_SIZE": str(size)}
         known = {name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))}
         self.seats[seat] = subprocess.Popen(
-            [sys.executable, "-u", "-c", jobs.script_of(train_until_told)],
+            [sys.executable, "-u", "-c", self._script],
             env={
                 **known,
                 **place,
@@ -189,6 +238,24 @@ def test_a_job_whose_launcher_is_gone_goes_on(tmp_path: Path) -> None:
     assert [job.seats[seat].returncode for seat in (0, 2)] == [0, 0], said
     assert "the launcher is gone" in said[0]
     assert step_of(said[0]) == step_of(said[2]) > 5
+
+
+def test_models_and_optimizers_of_torch_go_through_growth_losses_and_leaving(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    job = Job(tmp_path, train_torch_until_told)
+    for rank in range(2):
+        job.start(rank, rank, 2)
+    job.wait_until(0, lambda step, rank, size: step >= 3)
+    job.start(2)
+    job.start(3)
+    job.wait_until(3, lambda step, rank, size: size == 4)
+    (tmp_path / "die0").touch()
+    job.wait_until(3, lambda step, rank, size: size == 3)
+    job.store.ask_to_leave(2, "its host is needed elsewhere")
+    job.wait_until(3, lambda step, rank, size: size == 2)
+    said = job.end()
+    assert [job.seats[seat].returncode for seat in range(4)] == [-signal.SIGKILL, 0, 0, 0], said
+    assert step_of(said[1]) == step_of(said[3]) > 3
 
 
 def test_ranks_come_go_and_die_at_random(tmp_path: Path) -> None:

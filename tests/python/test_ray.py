@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import runpy
@@ -28,16 +29,18 @@ from ray_functions import (
     Counter,
     die_on_rank_1,
     fail_on_rank_0,
+    fail_on_seat_1,
     raise_on_rank_1,
     reduce_value,
     tell_devices,
     tell_place,
+    train_while_slots_change,
     train_with_tensorflow,
     train_with_torch,
 )
 
 import horo
-from horo.ray import HorovodConfig, HorovodTrainer, RayExecutor
+from horo.ray import ElasticRayExecutor, HorovodConfig, HorovodTrainer, RayExecutor
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 LIMIT_SECONDS = 240
@@ -45,6 +48,7 @@ long = pytest.mark.skipif(not os.environ.get("LONG_TESTS"), reason="takes long: 
 # Workers know nothing of these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(sys.modules["ray_functions"])
+cloudpickle.register_pickle_by_value(sys.modules["elastic_functions"])
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +267,46 @@ def test_an_executor_in_a_task_spreads_over_its_placement_group_and_shares_devic
         remove_placement_group(group)
     assert [place[:2] for place in told] == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert {"".join(sorted(place[2])) for place in told} == {",01"}
+
+
+class Slots:
+    """As many as the ranks ask for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        grown = (self._folder / "grow").exists() and not (self._folder / "shrink").exists()
+        return {"127.0.0.1": 3 if grown else 2}
+
+
+def test_elastic_ranks_are_replaced_when_they_die_and_come_and_go_with_their_slots(
+    cluster: str, tmp_path: Path
+) -> None:
+    settings = ElasticRayExecutor.create_settings(
+        min_num_proc=2, timeout_s=LIMIT_SECONDS, elastic_timeout=LIMIT_SECONDS, discovery=Slots(tmp_path)
+    )
+    executor = ElasticRayExecutor(settings, override_discovery=False)
+    executor.start()
+    said: list[dict[str, Any]] = []
+    told = executor.run(functools.partial(train_while_slots_change, str(tmp_path)), callbacks=[said.append])
+    assert [one["rank"] for one in told] == [0, 1]
+    assert [one["seat"] for one in told] == [0, 2], "the one that came in the place of the dead one"
+    assert [one["sizes"] for one in told] == [[2, 3, 2]] * 2
+    assert told[0]["step"] == told[1]["step"] > 10
+    assert sorted(one["seat"] for one in said) == ["0", "1", "2", "3"]
+
+
+def test_what_an_elastic_function_raises_is_raised_and_nobody_is_started_for_it_again(cluster: str) -> None:
+    settings = RayExecutor.create_settings(timeout_s=LIMIT_SECONDS)
+    executor = RayExecutor(settings, min_workers=2, max_workers=2, elastic_timeout=4 * LIMIT_SECONDS)
+    executor.start(Counter, [10], {"step": 5})
+    start = time.monotonic()
+    with pytest.raises(LookupError, match="nothing to be found after 15") as caught:
+        executor.execute(fail_on_seat_1)
+    assert time.monotonic() - start < LIMIT_SECONDS
+    assert "in fail_on_seat_1" in str(caught.value.__cause__)
+    executor.shutdown()
 
 
 # ---- Horovod's names, and examples -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,15 @@ pytest.importorskip("ray", reason="Ray is not installed in this environment")
 
 from ray.train import Checkpoint, ScalingConfig
 
-from horo.ray import BaseHorovodWorker, HorovodConfig, HorovodTrainer, RayExecutor
+from horo.ray import (
+    BaseHorovodWorker,
+    ElasticRayExecutor,
+    HorovodConfig,
+    HorovodTrainer,
+    RayExecutor,
+    discovery,
+)
+from horo.ray.discovery import RayHostDiscovery
 
 
 def nothing() -> None:
@@ -58,22 +67,69 @@ def test_an_executor_refuses_what_it_cannot_do() -> None:
         {"num_workers": 1, "num_hosts": 1},
         {"num_workers": 0},
         {"num_workers": 1, "gpus_per_worker": 1},
+        {"num_workers": 1, "max_workers": 2},
+        {"num_workers": 1, "min_workers": 1},
+        {"min_workers": 2, "max_workers": 1},
+        {"min_workers": 1, "elastic_timeout": 0},
+        {"min_workers": 1, "cooldown_range": (3, 2)},
+        {"min_workers": 1, "override_discovery": False},
     ):
-        with pytest.raises(ValueError, match=r"num_workers|gpus_per_worker|1 or more"):
+        words = r"num_workers|gpus_per_worker|1 or more|less than min_workers|elastic_timeout|cooldown_range|discovery"
+        with pytest.raises(ValueError, match=words):
             RayExecutor(settings, **arguments)
-    with pytest.raises(NotImplementedError, match=r"min_workers.*HorovodTrainer"):
-        RayExecutor(settings, min_workers=1, max_workers=2)
-    with pytest.raises(RuntimeError, match="start"):
-        RayExecutor(settings, num_workers=1).run(nothing)
+    elastic = RayExecutor(settings, min_workers=1, max_workers=2)
+    for executor in (elastic, RayExecutor(settings, num_workers=1)):
+        with pytest.raises(RuntimeError, match="start"):
+            executor.run(nothing)
+    with pytest.raises(NotImplementedError, match="come and go"):
+        elastic.execute_single(nothing)
+
+
+def test_an_elastic_executor_has_settings_of_its_own() -> None:
+    settings = ElasticRayExecutor.create_settings(2, 4, reset_limit=3, elastic_timeout=60, cooldown_range=(1, 8))
+    assert settings.limits.variables() == {
+        "HOROVOD_ELASTIC": "1",
+        "HORO_ELASTIC_MIN_RANKS": "2",
+        "HORO_ELASTIC_MAX_RANKS": "4",
+        "HORO_ELASTIC_TIMEOUT": "60",
+        "HORO_RESET_LIMIT": "3",
+    }
+    with pytest.warns(DeprecationWarning, match="max_np is called max_num_proc now"):
+        assert ElasticRayExecutor.create_settings(max_np=1).max_num_proc == 1
+    with pytest.raises(ValueError, match="gpus_per_slot"):
+        ElasticRayExecutor(settings, gpus_per_slot=1)
+    with pytest.raises(TypeError, match="unheard_of"):
+        ElasticRayExecutor.create_settings(unheard_of=1)
+
+
+def test_slots_of_nodes_are_what_they_have_and_not_more_than_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"NodeID": "c", "Alive": True, "NodeManagerAddress": "10.0.0.2", "Resources": {"CPU": 4.0, "GPU": 1.0}},
+        {"NodeID": "b", "Alive": True, "NodeManagerAddress": "10.0.0.1", "Resources": {"CPU": 5.0, "GPU": 4.0}},
+        {"NodeID": "a", "Alive": True, "NodeManagerAddress": "10.0.0.1", "Resources": {"CPU": 2.0}},
+        {"NodeID": "d", "Alive": False, "NodeManagerAddress": "10.0.0.3", "Resources": {"CPU": 8.0}},
+    ]
+    monkeypatch.setattr(discovery.ray, "nodes", lambda: nodes)
+    room = RayHostDiscovery(cpus_per_slot=2)
+    assert room.find_available_hosts_and_slots() == {"10.0.0.1": 3, "10.0.0.2": 2}
+    assert RayHostDiscovery(True, 1, 2).find_available_hosts_and_slots() == {"10.0.0.1": 2}
+    assert discovery.slots_by_node(room, None) == {"a": 1, "b": 2, "c": 2}
+    told = SimpleNamespace(find_available_hosts_and_slots=lambda: {"10.0.0.1": 2, "10.0.0.9": 4})
+    assert discovery.slots_by_node(room, told) == {"a": 1, "b": 1}
 
 
 def test_horovods_names_resolve() -> None:
     import horovod.ray
+    from horovod.ray import ray_logger
+    from horovod.ray.elastic import ElasticRayExecutor as Elastic
+    from horovod.ray.elastic import RayHostDiscovery as Discovery
     from horovod.ray.runner import MiniSettings
     from horovod.ray.utils import detect_nics, nics_to_env_var
     from horovod.ray.worker import BaseHorovodWorker as Worker
 
     assert (horovod.ray.RayExecutor, horovod.ray.BaseHorovodWorker, Worker) == (RayExecutor, *[BaseHorovodWorker] * 2)
+    assert (horovod.ray.ElasticRayExecutor, Elastic, Discovery) == (*[ElasticRayExecutor] * 2, RayHostDiscovery)
+    ray_logger.log({"nobody": "listens"})
     assert isinstance(RayExecutor.create_settings(nics={"eth0"}), MiniSettings)
     assert detect_nics(MiniSettings(nics={"b", "a"}), ["host"]) == ["a", "b"]
     assert nics_to_env_var(["a", "b"]) == {"HOROVOD_GLOO_IFACE": "a", "NCCL_SOCKET_IFNAME": "a,b"}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import spark_session
+from elastic_functions import die_in_seat_1, train_elastically
 
 pytest.importorskip("pyspark", reason="PySpark is not installed in this environment")
 
@@ -32,6 +33,7 @@ LIMIT_SECONDS = 240
 pytestmark = pytest.mark.skipif(spark_session.java_home() is None, reason="Java is not installed here")
 # Executors know nothing of this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules["elastic_functions"])
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,34 @@ def test_a_rank_that_dies_ends_the_job_and_not_the_application(spark: Any, tmp_p
     assert len(horo.spark.run(tell_place, (1.0,), {"name": "after"}, num_proc=2)) == 2
 
 
+def die_once(steps: int) -> dict[str, Any]:
+    def goes_on(state: Any) -> bool:
+        die_in_seat_1(state)
+        return state.step < steps
+
+    return train_elastically(goes_on)
+
+
+def test_what_spark_starts_in_the_place_of_a_dead_task_enters_the_elastic_job(spark: Any) -> None:
+    """There are two slots for three tasks: the last one comes when the job is over, or in the dead one's place."""
+    told = horo.spark.run_elastic(die_once, kwargs={"steps": 20}, num_proc=2, min_num_proc=2, max_num_proc=3)
+    assert [(one["rank"], one["step"], one["sizes"]) for one in told] == [(0, 20, [2]), (1, 20, [2])]
+    first, second = (one["seat"] for one in told)
+    assert (first, second in (2, 4)) == (0, True), "seat 4 is the second attempt of seat 1"
+
+
+def test_an_exception_of_an_elastic_rank_is_raised_and_nobody_waits_for_others(spark: Any) -> None:
+    start = time.monotonic()
+    with pytest.raises(LookupError, match="nothing to be found"):
+        horo.spark.run_elastic(fail, ("raise",), num_proc=2, elastic_timeout=4 * LIMIT_SECONDS)
+    with pytest.raises(ValueError, match="num_proc is 2, not between min_num_proc, 1, and max_num_proc, 1"):
+        horo.spark.run_elastic(fail, num_proc=2, min_num_proc=1, max_num_proc=1)
+    with pytest.warns(UserWarning, match="cooldown_range changes nothing: Spark starts tasks again"):
+        assert horo.spark.run_elastic(os.getpid, num_proc=1, cooldown_range=(1, 2))
+    assert time.monotonic() - start < LIMIT_SECONDS
+    assert len(horo.spark.run(tell_place, (1.0,), {"name": "after"}, num_proc=2)) == 2
+
+
 def tell_hosts() -> tuple[int, int, int]:
     horo.init()
     return horo.rank(), horo.local_size(), int(horo.allreduce(np.ones(1), op=horo.Sum)[0])
@@ -163,12 +193,12 @@ def test_executors_that_are_on_their_way_are_waited_for(monkeypatch: pytest.Monk
 def test_a_cluster_that_authenticates_nobody_is_refused_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(master="spark://somewhere:7077", getConf=dict)
     with pytest.raises(RuntimeError, match=r"spark\.authenticate=true.*HORO_TRUST_SPARK=1"):
-        job._check_channels(context)
+        job.check_channels(context)
     monkeypatch.setenv("HORO_TRUST_SPARK", "1")
-    job._check_channels(context)
+    job.check_channels(context)
     monkeypatch.delenv("HORO_TRUST_SPARK")
     context.getConf = lambda: {"spark.authenticate": "true"}
-    job._check_channels(context)
+    job.check_channels(context)
 
 
 def test_arguments_that_change_nothing_say_so(spark: Any) -> None:
@@ -181,7 +211,7 @@ def test_arguments_that_change_nothing_say_so(spark: Any) -> None:
 def test_horovods_name_resolves() -> None:
     import horovod.spark
 
-    assert horovod.spark.run is horo.spark.run
+    assert (horovod.spark.run, horovod.spark.run_elastic) == (horo.spark.run, horo.spark.run_elastic)
 
 
 def test_without_a_context_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

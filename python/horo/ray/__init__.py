@@ -1,4 +1,4 @@
-"""Jobs on Ray: HorovodTrainer for Ray Train, and Horovod's RayExecutor (docs/ray.md)."""
+"""Jobs on Ray: HorovodTrainer for Ray Train, and Horovod's RayExecutor and ElasticRayExecutor (docs/ray.md)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ except ModuleNotFoundError as error:
 # Ray Train takes a second to import, and workers of a RayExecutor do without it.
 _HOMES = {
     "BaseHorovodWorker": "horo.ray.worker",
+    "ElasticRayExecutor": "horo.ray.elastic",
     "HorovodConfig": "horo.ray.backend",
     "HorovodTrainer": "horo.ray.trainer",
     "RayExecutor": "horo.ray.executor",
 }
 
-__all__ = ["BaseHorovodWorker", "HorovodConfig", "HorovodTrainer", "RayExecutor"]
+__all__ = ["BaseHorovodWorker", "ElasticRayExecutor", "HorovodConfig", "HorovodTrainer", "RayExecutor"]
 
 
 def __getattr__(name: str) -> Any:

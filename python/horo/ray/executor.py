@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 
+from horo.driver import Limits
 from horo.exceptions import HorovodInternalError
 from horo.legacy.timeout import Timeout
+from horo.ray.elastic import ElasticWorkers, elastic_workers
 from horo.ray.placement import Wish, Workers
 from horo.ray.places import fetch, hand_out_places
+from horo.ray.settings import MiniSettings
 
 # How long ranks that fail because of another one may be quicker than the news of that other one.
 _CAUSE_SECONDS = 10.0
 _LEAVE_SECONDS = 5.0
-
-
-@dataclass
-class MiniSettings:
-    """What RayExecutor.create_settings() makes."""
-
-    nics: set[str] | None = None
-    verbose: int = 1
-    key: str | None = field(default=None, repr=False)
-    ssh_port: int | None = None
-    ssh_identity_file: str | None = None
-    timeout_s: int = 300
-    placement_group_timeout_s: int = 100
-
-    @property
-    def start_timeout(self) -> Timeout:
-        return Timeout(self.timeout_s, "Timed out: {activity}. Look for busy or lost nodes, or raise timeout_s.")
 
 
 class RayExecutor:
@@ -44,6 +29,8 @@ class RayExecutor:
         num_hosts, num_workers_per_host: Instead: so many nodes, each with so many ranks.
         cpus_per_worker, use_gpu, gpus_per_worker: What each rank takes of Ray's resources.
         use_current_placement_group: Whether ranks go into the placement group that this task or actor is in, if it is.
+        min_workers, max_workers: Instead: as many ranks as there is room for, while a function runs (ElasticRayExecutor
+            has the same, and tells what reset_limit, cooldown_range, elastic_timeout and override_discovery mean).
     """
 
     @classmethod
@@ -81,15 +68,12 @@ class RayExecutor:
         elastic_timeout: int = 600,
         override_discovery: bool = True,
     ) -> None:
-        given = {"min_workers": min_workers, "max_workers": max_workers, "reset_limit": reset_limit}
-        given["cooldown_range"] = cooldown_range
-        elastic = [name for name, value in given.items() if value is not None]
-        if elastic:
-            raise NotImplementedError(
-                f"{', '.join(elastic)}: a RayExecutor has a fixed number of workers; HorovodTrainer with "
-                "ScalingConfig(num_workers=(min, max)) restarts the workers with as many as there is room for"
-            )
-        if (num_workers is None) == (num_hosts is None):
+        elastic = {"max_workers": max_workers, "reset_limit": reset_limit, "cooldown_range": cooldown_range}
+        if min_workers is not None and (num_workers is not None or num_hosts is not None):
+            raise ValueError("give min_workers (and max_workers), or num_workers or num_hosts, not both")
+        if min_workers is None and any(value is not None for value in elastic.values()):
+            raise ValueError(f"{', '.join(elastic)} belong to elastic jobs: give min_workers, too")
+        if min_workers is None and (num_workers is None) == (num_hosts is None):
             raise ValueError(f"give num_workers ({num_workers}) or num_hosts ({num_hosts}), one of them")
         if gpus_per_worker is not None and not use_gpu:
             raise ValueError(f"gpus_per_worker is {gpus_per_worker}, but use_gpu is not set")
@@ -108,6 +92,12 @@ class RayExecutor:
             use_current_group=use_current_placement_group,
         )
         self._workers: Workers | None = None
+        self._elastic: ElasticWorkers | None = None
+        if min_workers is not None:
+            limits = Limits(min_workers, max_workers, elastic_timeout, reset_limit)
+            self._elastic = elastic_workers(
+                settings, limits, cooldown_range, override_discovery, self._wish.cpus, self._wish.gpus
+            )
 
     def start(
         self,
@@ -117,7 +107,11 @@ class RayExecutor:
         extra_env_vars: Mapping[str, str] | None = None,
     ) -> None:
         """Starts the workers. Each makes an `executable_cls(*executable_args, **executable_kwargs)`, after its
-        environment has got `extra_env_vars`; that is what execute() passes on."""
+        environment has got `extra_env_vars`; that is what execute() passes on. Elastic workers are started by run() and
+        execute(), and end with them."""
+        if self._elastic is not None:
+            self._elastic.start((executable_cls, executable_args, executable_kwargs), extra_env_vars or {})
+            return
         if self._workers is not None:
             raise RuntimeError("the workers have been started; shutdown() ends them")
         limit = self.settings.start_timeout
@@ -142,7 +136,11 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
     ) -> list[Any]:
-        """Calls `fn(*args, **kwargs)` on all ranks and returns what they returned, in their order."""
+        """Calls `fn(*args, **kwargs)` on all ranks and returns what they returned, in their order. What elastic workers
+        hand to `horo.ray.logger.log()` each of the `callbacks` is called with."""
+        if self._elastic is not None:
+            words, named = tuple(args or ()), dict(kwargs or {})
+            return self._elastic.execute(lambda _: fn(*words, **named), callbacks)
         _refuse_callbacks(callbacks)
         return outcomes_of(self.run_remote(fn, args, kwargs))
 
@@ -155,6 +153,8 @@ class RayExecutor:
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[..., Any]] | None = None) -> list[Any]:
         """Calls `fn(executable)` on all ranks, with what start() made there."""
+        if self._elastic is not None:
+            return self._elastic.execute(fn, callbacks)
         _refuse_callbacks(callbacks)
         return outcomes_of(self._on_all(fn))
 
@@ -164,6 +164,8 @@ class RayExecutor:
 
     def shutdown(self) -> None:
         """Ends the workers and gives back their room."""
+        if self._elastic is not None:
+            self._elastic.shutdown()
         workers, self._workers = self._workers, None
         if workers is None:
             return
@@ -182,6 +184,10 @@ class RayExecutor:
         return hand_out_places(workers.call, len(workers), interfaces)
 
     def _started(self) -> Workers:
+        if self._elastic is not None:
+            raise NotImplementedError(
+                "elastic workers come and go: there are run() and execute(), which end when all of them have"
+            )
         if self._workers is None:
             raise RuntimeError("there are no workers yet: start() them")
         return self._workers
@@ -211,4 +217,4 @@ def outcomes_of(refs: Sequence[ray.ObjectRef]) -> list[Any]:
 
 def _refuse_callbacks(callbacks: Sequence[Callable[..., Any]] | None) -> None:
     if callbacks:
-        raise NotImplementedError("callbacks belong to elastic jobs, and a RayExecutor has a fixed number of workers")
+        raise NotImplementedError("callbacks belong to elastic jobs, those of a RayExecutor with min_workers")

@@ -1,4 +1,5 @@
-"""Jobs on Spark: run(fn) calls a function on ranks that are the tasks of a barrier stage (docs/spark.md)."""
+"""Jobs on Spark: run(fn) calls a function on ranks that are the tasks of a barrier stage, run_elastic(fn)
+on ranks that come and go (docs/spark.md)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ except ModuleNotFoundError as error:
         name="pyspark",
     ) from None
 
+from horo.spark.elastic import run_elastic
 from horo.spark.job import run
 
-__all__ = ["run"]
+__all__ = ["run", "run_elastic"]

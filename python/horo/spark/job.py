@@ -52,20 +52,14 @@ def run(
     """
     unused = {"use_mpi": use_mpi, "extra_mpi_args": extra_mpi_args, "stdout": stdout, "stderr": stderr}
     unused["prefix_output_with_timestamp"] = prefix_output_with_timestamp
-    _say_what_changes_nothing(unused)
-    context = _active_context()
-    _check_channels(context)
-    if num_proc is not None and (isinstance(num_proc, bool) or not isinstance(num_proc, int) or num_proc < 1):
-        raise ValueError(f"num_proc is a number of ranks, 1 or more, not {num_proc!r}")
-    limit = start_timeout or float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", _START_SECONDS))
-    if num_proc is None:
-        num_proc = count_slots(context, limit)
-    else:
-        check_slots(context, num_proc, limit)
+    say_what_changes_nothing(unused)
+    context = active_context()
+    check_channels(context)
+    num_proc = await_slots(context, num_proc, start_timeout)
     variables = {name: str(value) for name, value in (env or {}).items()}
     task = partial(run_rank, (fn, tuple(args), dict(kwargs or {})), variables, sorted(nics or ()))
     ranks = context.parallelize(range(num_proc), num_proc).barrier().mapPartitions(task)
-    with _python_of_ranks(context, executable):
+    with python_of_ranks(context, executable):
         try:
             return _values(dict(ranks.collect()))
         except Py4JJavaError as error:
@@ -73,8 +67,19 @@ def run(
             raise RankFailedError(f"a rank ended and returned nothing. Spark says: {said}") from error
 
 
+def await_slots(context: SparkContext, num_proc: int | None, start_timeout: float | None) -> int:
+    """The number of ranks, for which there are slots now."""
+    if num_proc is not None and (isinstance(num_proc, bool) or not isinstance(num_proc, int) or num_proc < 1):
+        raise ValueError(f"num_proc is a number of ranks, 1 or more, not {num_proc!r}")
+    limit = start_timeout or float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", _START_SECONDS))
+    if num_proc is None:
+        return count_slots(context, limit)
+    check_slots(context, num_proc, limit)
+    return num_proc
+
+
 @contextmanager
-def _python_of_ranks(context: SparkContext, executable: str | None) -> Iterator[None]:
+def python_of_ranks(context: SparkContext, executable: str | None) -> Iterator[None]:
     """What Spark calls the Python of executors is whatever python3 is in their PATH, where nobody says otherwise."""
     before = context.pythonExec
     if executable is None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
@@ -96,7 +101,7 @@ def _values(outcomes: Mapping[int, dict[str, Any]]) -> list[Any]:
     raise failure_of(first, outcomes[first])
 
 
-def _active_context() -> SparkContext:
+def active_context() -> SparkContext:
     context = SparkContext._active_spark_context
     if context is None:
         raise RuntimeError(
@@ -106,7 +111,7 @@ def _active_context() -> SparkContext:
     return context
 
 
-def _check_channels(context: SparkContext) -> None:
+def check_channels(context: SparkContext) -> None:
     """The function, its results and the job's key go over Spark's channels."""
     if context.master.startswith("local") or context.getConf().get("spark.authenticate", "false") == "true":
         return
@@ -119,13 +124,14 @@ def _check_channels(context: SparkContext) -> None:
     )
 
 
-def _say_what_changes_nothing(given: Mapping[str, Any]) -> None:
+def say_what_changes_nothing(given: Mapping[str, Any]) -> None:
     reasons = {
         "use_mpi": "ranks are tasks of Spark, not of mpirun",
         "extra_mpi_args": "ranks are tasks of Spark, not of mpirun",
         "stdout": "what ranks write is in the logs of their executors",
         "stderr": "what ranks write is in the logs of their executors",
         "prefix_output_with_timestamp": "what ranks write is in the logs of their executors",
+        "cooldown_range": "Spark starts tasks again when it likes",
     }
     for name, value in given.items():
         if value:

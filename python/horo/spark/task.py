@@ -1,20 +1,19 @@
-"""A rank of horo.spark.run(): a task of a barrier stage, in a Python process of an executor."""
+"""Ranks of horo.spark.run(), tasks of a barrier stage, and of run_elastic(): in Python processes of executors."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pyspark import BarrierTaskContext
+from pyspark import BarrierTaskContext, TaskContext
 
 from horo import basics
+from horo.driver import Ticket, call_in_seat, outcome_of
 from horo.meeting import Arrival, Meeting, Terms, arrival, first_interface
-from horo.task import outcome_of_error, outcome_of_exit, outcome_of_value
 from horo.world import world
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -32,16 +31,11 @@ def run_rank(
 
 def _outcome_of(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Exceptions are outcomes, too: Spark would call the function again, three times."""
-    try:
-        return outcome_of_value(func(*args, **kwargs))
-    except SystemExit as left:
-        outcome = outcome_of_exit(left)
-    except BaseException as error:
-        traceback.print_exc()
-        outcome = outcome_of_error(error)
-    # A rank that has failed must not keep the others waiting, be they in the job or on their way.
-    basics.shutdown()
-    world.decline()
+    outcome = outcome_of(func, args, kwargs)
+    if "value" not in outcome:
+        # A rank that has failed must not keep the others waiting, be they in the job or on their way.
+        basics.shutdown()
+        world.decline()
     return outcome
 
 
@@ -67,12 +61,44 @@ class _Served:
 _served = _Served()
 
 
+def run_seat(
+    call: Call,
+    first: Sequence[Ticket],
+    later: Ticket,
+    seats: int,
+    variables: Mapping[str, str],
+    interfaces: Sequence[str],
+    rows: Iterator[Any],
+) -> Iterator[dict[str, Any]]:
+    """A task of an elastic job, of which there are `seats`: one of the first, or one that comes later. What Spark
+    starts in the place of one that failed takes another seat."""
+    context = TaskContext.get()
+    assert context is not None
+    number = seat_of(context.partitionId(), context.attemptNumber(), seats)
+    with _environment(variables):
+        try:
+            here = _arrival(interfaces)
+            yield call_in_seat(first[number] if number < len(first) else later._replace(seat=number), here, *call)
+        finally:
+            # The process may be used for other tasks.
+            basics.shutdown()
+            world.stand_at(None)
+
+
+def seat_of(partition: int, attempt: int, seats: int) -> int:
+    return attempt * seats + partition
+
+
+def _arrival(interfaces: Sequence[str]) -> Arrival:
+    if interfaces and not os.environ.get("HORO_INTERFACE"):
+        os.environ["HORO_INTERFACE"] = first_interface(interfaces)
+    return arrival()
+
+
 @contextmanager
 def _joined(context: BarrierTaskContext, interfaces: Sequence[str]) -> Iterator[int]:
     """The next init() in this process joins the job of this stage's tasks."""
-    if interfaces and not os.environ.get("HORO_INTERFACE"):
-        os.environ["HORO_INTERFACE"] = first_interface(interfaces)
-    here = arrival()
+    here = _arrival(interfaces)
     try:
         rank, terms = _meet(context, here)
         os.environ.update(terms.variables(rank, socket.gethostname()))

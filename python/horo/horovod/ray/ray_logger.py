@@ -1,0 +1,3 @@
+from horo.ray.logger import configure, log
+
+__all__ = ["configure", "log"]
