@@ -118,7 +118,7 @@ std::optional<int> run_launcher(int argc, char** argv) {
   if (name == launch::kLegacyName) return launch::run_command({argv + 1, argv + argc});
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "run") return launch::run_command({argv + 2, argv + argc});
-  if (command == "agent") return launch::run_agent();
+  if (command == "agent") return launch::run_agent({argv + 2, argv + argc});
   return {};
 }
 

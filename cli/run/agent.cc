@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <map>
@@ -18,7 +19,7 @@
 #include "cli/run/agent_rank.h"
 #include "cli/run/duct.h"
 #include "cli/run/ending.h"
-#include "cli/run/interfaces.h"
+#include "cli/run/left_alone.h"
 #include "cli/run/signals.h"
 #include "cli/run/tree.h"
 
@@ -46,10 +47,13 @@ constexpr Duration kUsualGrace = std::chrono::seconds(5);
 constexpr Duration kAliveInterval = std::chrono::seconds(30);
 /// For the last words to reach a launcher that does not read.
 constexpr Duration kLastWords = std::chrono::seconds(5);
+/// For a launcher that lives to answer, when the way to it broke.
+constexpr Duration kAskStore = std::chrono::seconds(2);
 
 class Agent {
  public:
-  static Result<std::unique_ptr<Agent>> create();
+  /// `words_fd`: for words to the user when the launcher is gone; -1: standard error.
+  static Result<std::unique_ptr<Agent>> create(int words_fd);
   int run();
 
  private:
@@ -71,11 +75,14 @@ class Agent {
   void reap();
   void note_end(pid_t pid, int status);
   void begin_ending(Duration grace);
+  void end_rank(const EndRankOrder& order);
   void act(Ending::Step step);
+  void act_on_ranks(Time now);
   void settle();
   void finish_output();
   void pause_streams(bool paused);
   void lose_launcher();
+  void go_on_alone();
   void send(MessageType type, std::span<const std::byte> payload);
   void flush();
   Deadline deadline() const;
@@ -85,6 +92,7 @@ class Agent {
     int rank = 0;
     Stream stream{};
     net::UniqueFd fd;
+    std::string folder = {};  ///< RankOrder::output.
   };
 
   Duct duct_;
@@ -96,6 +104,11 @@ class Agent {
   net::UniqueFd input_;    ///< What every rank reads; in memory, with no name that others could open it by.
   Status input_is_whole_;  ///< Or why not.
   bool started_ = false;
+  bool elastic_ = false;
+  bool far_ = false;
+  StoreAccess store_;
+  OutputFiles files_;
+  net::UniqueFd words_;
   bool launcher_is_there_ = true;
   bool reading_ = true;
   bool writing_ = false;  ///< Waits until the duct can be written.
@@ -108,7 +121,7 @@ class Agent {
   Time alive_at_ = Clock::now() + kAliveInterval;
 };
 
-Result<std::unique_ptr<Agent>> Agent::create() {
+Result<std::unique_ptr<Agent>> Agent::create(int words_fd) {
   prctl(PR_SET_NAME, "horo-agent");
   // The key passes through messages: no core dump and no other process of this user is to have it.
   prctl(PR_SET_DUMPABLE, 0);
@@ -123,6 +136,8 @@ Result<std::unique_ptr<Agent>> Agent::create() {
   HORO_ASSIGN(Duct duct, Duct::adopt(std::move(from), std::move(to), false));
   HORO_ASSIGN(net::Poller poller, net::Poller::create());
   std::unique_ptr<Agent> agent(new Agent(std::move(duct), std::move(signals), std::move(poller)));
+  agent->words_ = net::UniqueFd(fcntl(words_fd < 0 ? STDERR_FILENO : words_fd, F_DUPFD_CLOEXEC, 3));
+  if (words_fd > STDERR_FILENO) close(words_fd);
   HORO_TRY(agent->poller_.add(agent->signals_.fd(), Interest::kRead, kSignalsToken));
   HORO_TRY(agent->poller_.add(agent->duct_.read_fd(), Interest::kRead, kReadToken));
   return agent;
@@ -162,7 +177,9 @@ void Agent::greet() {
 Deadline Agent::deadline() const {
   if (said_ended_) return last_words_;
   const Deadline alive = launcher_is_there_ ? Deadline(alive_at_) : Deadline::never();
-  return ending_.deadline().earlier(alive);
+  Deadline earliest = ending_.deadline().earlier(alive);
+  for (const auto& [pid, rank] : ranks_) earliest = earliest.earlier(rank.ending.deadline());
+  return earliest;
 }
 
 Status Agent::turn() {
@@ -173,6 +190,7 @@ Status Agent::turn() {
     alive_at_ = Clock::now() + kAliveInterval;
   }
   act(ending_.step(Clock::now()));
+  act_on_ranks(Clock::now());
   settle();
   return {};
 }
@@ -197,10 +215,16 @@ void Agent::read_orders() {
 
 void Agent::take_order(const Message& message) {
   if (message.type == MessageType::kInput && !started_) return store_input(message.payload);
-  if (message.type == MessageType::kStart && !started_) {
+  if (message.type == MessageType::kStart && (!started_ || elastic_)) {
     auto order = decode_start(message.payload);
     if (!order.ok()) return lose_launcher();
+    if (ending_.has_begun()) return;
     return start_ranks(*order);
+  }
+  if (message.type == MessageType::kEndRank) {
+    const auto order = decode_end_one(message.payload);
+    if (order.ok()) end_rank(*order);
+    return;
   }
   if (message.type == MessageType::kEnd) {
     const auto order = decode_end(message.payload);
@@ -225,6 +249,9 @@ void Agent::store_input(std::span<const std::byte> bytes) {
 void Agent::start_ranks(const StartOrder& order) {
   started_ = true;
   grace_ = order.grace;
+  elastic_ = order.elastic;
+  far_ = order.far;
+  store_ = StoreAccess::of(order);
   auto terms = input_is_whole_.ok() ? RankTerms::of(order) : Result<RankTerms>(input_is_whole_);
   if (!terms.ok()) {
     for (const RankOrder& rank : order.ranks) fail_rank(rank.rank, 1, terms.status().message());
@@ -256,7 +283,7 @@ void Agent::watch_streams(Rank& rank) {
     if (!fd->valid()) continue;
     const uint64_t token = next_stream_++;
     const int number = fd->get();
-    streams_.emplace(token, OpenStream{rank.rank, stream, std::move(*fd)});
+    streams_.emplace(token, OpenStream{rank.rank, stream, std::move(*fd), rank.output_folder});
     if (!paused_) static_cast<void>(poller_.add(number, Interest::kRead, token));
   }
 }
@@ -268,7 +295,9 @@ void Agent::read_stream(uint64_t token) {
   const ssize_t got = read(place->second.fd.get(), bytes.data(), bytes.size());
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return close_stream(token);
-  const Output output{place->second.rank, place->second.stream, {bytes.data(), static_cast<size_t>(got)}};
+  const OpenStream& from = place->second;
+  const Output output{from.rank, from.stream, {bytes.data(), static_cast<size_t>(got)}};
+  if (!launcher_is_there_) files_.write(from.rank, from.folder, from.stream, output.bytes);
   send(MessageType::kOutput, encode(output));
 }
 
@@ -286,10 +315,14 @@ void Agent::take_signals() {
 }
 
 void Agent::reap() {
-  int status = 0;
-  pid_t pid = 0;
-  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) note_end(pid, status);
-  children_left_ = pid == 0;
+  while (const auto ended = ended_child()) {
+    // Others of its session may hold what the next rank in its slot needs.
+    if (elastic_ && !ended->well && ranks_.contains(ended->pid)) kill(-ended->pid, SIGKILL);
+    int status = 0;
+    if (waitpid(ended->pid, &status, WNOHANG) == ended->pid) note_end(ended->pid, status);
+  }
+  siginfo_t none{};
+  children_left_ = waitid(P_ALL, 0, &none, WEXITED | WNOHANG | WNOWAIT) == 0;
   ending_.child_ended();
 }
 
@@ -300,7 +333,7 @@ void Agent::note_end(pid_t pid, int status) {
   end.rank = place->second.rank;
   if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
   if (WIFEXITED(status)) end.code = WEXITSTATUS(status);
-  end.asked = ending_.has_sent(end.signal);
+  end.asked = ending_.has_sent(end.signal) || place->second.ending.has_sent(end.signal);
   if (const int why = place->second.child.start_error(); why != 0) {
     end.error = text("cannot run '", place->second.command, "': ", std::strerror(why));
   }
@@ -313,6 +346,21 @@ void Agent::begin_ending(Duration grace) {
   act(ending_.begin(grace, Clock::now()));
 }
 
+void Agent::end_rank(const EndRankOrder& order) {
+  for (auto& [pid, rank] : ranks_) {
+    if (rank.rank != order.rank) continue;
+    if (rank.ending.begin(order.grace, Clock::now()) == Ending::Step::kAsk) kill(-pid, SIGTERM);
+  }
+  act_on_ranks(Clock::now());
+}
+
+/// Of those that are to end alone.
+void Agent::act_on_ranks(Time now) {
+  for (auto& [pid, rank] : ranks_) {
+    if (rank.ending.step(now) == Ending::Step::kKill) kill(-pid, SIGKILL);
+  }
+}
+
 void Agent::act(Ending::Step step) {
   if (step == Ending::Step::kAsk) signal_descendants(SIGTERM);
   if (step == Ending::Step::kKill) signal_descendants(SIGKILL);
@@ -321,7 +369,8 @@ void Agent::act(Ending::Step step) {
 void Agent::settle() {
   if (launcher_is_there_ && paused_ != (duct_.queued() > kMostQueued)) pause_streams(!paused_);
   // All ranks have ended well, but what they left behind has not: it is asked to, and then made to.
-  if (started_ && ranks_.empty() && !ending_.has_begun()) begin_ending(grace_);
+  const bool others_may_come = elastic_ && launcher_is_there_;
+  if (started_ && ranks_.empty() && !ending_.has_begun() && !others_may_come) begin_ending(grace_);
   if (!ending_.has_begun() || said_ended_) return;
   if (children_left_ && !ending_.gave_up()) return;
   finish_output();
@@ -360,7 +409,16 @@ void Agent::lose_launcher() {
   if (writing_) static_cast<void>(poller_.remove(duct_.write_fd()));
   writing_ = false;
   if (paused_) pause_streams(false);  // Nobody is to be waited for; ranks must not hang in a write.
+  if (elastic_ && !ranks_.empty() && !ending_.has_begun()) return go_on_alone();
   begin_ending(grace_);
+}
+
+void Agent::go_on_alone() {
+  // A launcher that answers has given up on this host: what its ranks would do here nobody counts on.
+  if (far_ && store_answers(store_, Deadline::after(kAskStore))) return begin_ending(grace_);
+  const std::string words = text("horo agent: the launcher is gone; ", ranks_.size(), " ranks on host ", host_name(),
+                                 " go on. Nobody enters the job any more; to end it: kill ", getpid(), "\n");
+  if (write(words_.get(), words.data(), words.size()) < 0) return;  // Nobody is there to read it.
 }
 
 void Agent::send(MessageType type, std::span<const std::byte> payload) {
@@ -382,8 +440,8 @@ void Agent::flush() {
 
 }  // namespace
 
-int run_agent() {
-  auto agent = Agent::create();
+int run_agent(const std::vector<std::string>& words) {
+  auto agent = Agent::create(words.empty() ? -1 : std::atoi(words[0].c_str()));
   if (agent.ok()) return (*agent)->run();
   std::cerr << "horo agent: " << agent.status().to_string() << '\n';
   return 1;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 
 #include "cli/run/interfaces.h"
@@ -47,6 +46,7 @@ Result<std::string> interface_for(const StartOrder& order, const Environment& en
   for (const char* name : {"HORO_INTERFACE", "HOROVOD_GLOO_IFACE"}) {
     if (auto set = environment.find(name)) return *set;
   }
+  if (order.may_grow && order.peers.empty()) return net::ip_text(address_for_others());
   HORO_ASSIGN(const net::Address routed, address_towards(order.peers));
   return net::ip_text(routed);
 }
@@ -75,11 +75,11 @@ Result<RankTerms> RankTerms::of(const StartOrder& order) {
   terms.environment = Environment::of_process().with(order.environment);
   HORO_ASSIGN(std::string interface, interface_for(order, terms.environment));
   terms.environment = terms.environment.with({{"HORO_INTERFACE", interface}});
-  terms.share_cores(order.ranks.size());
+  terms.share_cores(static_cast<size_t>(order.slots));
   HORO_ASSIGN(net::Key key, net::Key::from_bytes(order.key));
   terms.key = std::make_shared<const net::Key>(std::move(key));
   terms.wants_results = order.wants_results;
-  terms.ranks_here = static_cast<int>(order.ranks.size());
+  terms.slots = order.slots;
   terms.gpus = {order.gpus_per_rank, order.share_gpus, terms.environment.find(kVisible).value_or(""), count_gpus()};
   std::error_code ignored;
   if (std::filesystem::is_directory(order.folder, ignored)) {
@@ -105,8 +105,7 @@ Result<Environment> RankTerms::environment_of(const RankOrder& order) const {
                         .with({{"HORO_KEY_FD", text(kKeyDescriptor)},
                                {"HORO_RESULT_FD", wants_results ? text(kResultDescriptor) : ""}});
   if (gpus.each == 0) return all;
-  const int local = std::atoi(all.find("HORO_LOCAL_RANK").value_or("0").c_str());
-  auto visible = gpus_of(gpus, local, ranks_here);
+  auto visible = gpus_of(gpus, order.slot, slots);
   if (!visible.ok()) return visible.status().prefixed(text("host ", host_name()));
   return all.with({{kVisible, *visible}});
 }
@@ -124,6 +123,10 @@ Result<Rank> RankTerms::start(const RankOrder& order) const {
   options.program = *program;
   options.arguments = command;
   options.environment = all.variables();
+  // To many programs an empty variable of ours is one that is set.
+  std::erase_if(options.environment, [](const auto& variable) {
+    return variable.second.empty() && (variable.first.starts_with("HORO_") || variable.first.starts_with("HOROVOD_"));
+  });
   options.folder = folder;
   options.output = output.to.get();
   options.error = error.to.get();
@@ -134,6 +137,7 @@ Result<Rank> RankTerms::start(const RankOrder& order) const {
   Rank rank;
   rank.rank = order.rank;
   rank.command = command[0];
+  rank.output_folder = order.output;
   HORO_ASSIGN(rank.child, spawn(options));
   rank.output = std::move(output.from);
   rank.error = std::move(error.from);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/run/ending.h"
 #include "cli/run/gpus.h"
 #include "cli/run/message.h"
 #include "cli/run/spawn.h"
@@ -14,10 +15,12 @@ namespace horo::cli::launch {
 struct Rank {
   int rank = 0;
   std::string command;
+  std::string output_folder;  ///< RankOrder::output.
   Child child;
   net::UniqueFd output;  ///< Where its standard output and error are read. Non-blocking.
   net::UniqueFd error;
   net::UniqueFd result;  ///< What it hands back; invalid when nobody wants that.
+  Ending ending;         ///< Of this one alone.
 };
 
 /// The value of OMP_NUM_THREADS for each of `ranks` ranks on a host with so many cores. At least 1.
@@ -32,8 +35,8 @@ struct RankTerms {
   std::vector<std::string> notes;  ///< What the user should know.
   bool wants_results = false;
   GpuTerms gpus;
-  int ranks_here = 1;  ///< Of this host.
-  int input = -1;      ///< A file that all ranks read from its beginning; -1: their standard input is empty.
+  int slots = 1;   ///< Of this host.
+  int input = -1;  ///< A file that all ranks read from its beginning; -1: their standard input is empty.
 
   static Result<RankTerms> of(const StartOrder& order);
   /// kNotFound: there is no such command.

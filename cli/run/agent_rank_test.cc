@@ -32,9 +32,9 @@ TEST(ShareCores, TheUsersChoiceStandsAndASingleRankNeedsNoWords) {
 TEST(GpusOfARank, StandInItsEnvironment) {
   RankTerms terms;
   terms.gpus = {.each = 1, .visible = "5,6"};
-  terms.ranks_here = 2;
+  terms.slots = 2;
   terms.environment = Environment(Environment::Variables{{"CUDA_VISIBLE_DEVICES", "5,6"}});
-  const RankOrder second{3, {{"HORO_LOCAL_RANK", "1"}}};
+  const RankOrder second{.rank = 3, .slot = 1, .environment = {}, .output = {}};
   EXPECT_EQ(terms.environment_of(second)->find("CUDA_VISIBLE_DEVICES"), "6");
   terms.gpus.each = 0;
   EXPECT_EQ(terms.environment_of(second)->find("CUDA_VISIBLE_DEVICES"), "5,6") << "nothing was asked for";

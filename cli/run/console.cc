@@ -38,32 +38,42 @@ size_t index(Stream stream) { return static_cast<size_t>(stream); }
 
 }  // namespace
 
-Console::Console(bool timestamps) {
+Console::Console(const ConsoleOptions& options) : options_(options) {
+  const bool timestamps = options.timestamps;
   targets_.push_back({Sink::of(STDOUT_FILENO), LineMixer(timestamps)});
   if (!same_target(STDOUT_FILENO, STDERR_FILENO)) targets_.push_back({Sink::of(STDERR_FILENO), LineMixer(timestamps)});
 }
 
 Result<Console> Console::open(const ConsoleOptions& options) {
-  Console console(options.timestamps);
+  Console console(options);
   console.ranks_.resize(static_cast<size_t>(options.ranks));
-  if (!options.folder.empty()) HORO_TRY(console.open_files(options));
+  for (int rank = 0; rank < options.ranks; ++rank) HORO_TRY(console.open_files(rank));
   return console;
 }
 
-Status Console::open_files(const ConsoleOptions& options) {
-  const int width = static_cast<int>(text(options.ranks - 1).size());
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const std::string folder = text(options.folder, "/rank.", std::setw(width), std::setfill('0'), rank);
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error)
-      return Status(Code::kInvalidArgument, text("--output-filename: cannot make ", folder, ": ", error.message()));
-    for (Stream stream : {Stream::kStdout, Stream::kStderr}) {
-      const std::string path = text(folder, "/", name(stream));
-      net::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-      if (!file) return net::system_error(text("--output-filename: opening ", path), errno);
-      ranks_[static_cast<size_t>(rank)].files[index(stream)] = std::move(file);
-    }
+void Console::add_rank(int rank) {
+  if (static_cast<size_t>(rank) >= ranks_.size()) ranks_.resize(static_cast<size_t>(rank) + 1);
+  if (const Status opened = open_files(rank); !opened.ok()) say(text("horo run: ", opened.message()));
+}
+
+std::string Console::folder_of(int rank) const {
+  if (options_.folder.empty()) return {};
+  const int width = static_cast<int>(text(options_.ranks - 1).size());
+  return text(options_.folder, "/rank.", std::setw(width), std::setfill('0'), rank);
+}
+
+Status Console::open_files(int rank) {
+  const std::string folder = folder_of(rank);
+  if (folder.empty()) return {};
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    return Status(Code::kInvalidArgument, text("--output-filename: cannot make ", folder, ": ", error.message()));
+  for (Stream stream : {Stream::kStdout, Stream::kStderr}) {
+    const std::string path = text(folder, "/", name(stream));
+    net::UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file) return net::system_error(text("--output-filename: opening ", path), errno);
+    ranks_[static_cast<size_t>(rank)].files[index(stream)] = std::move(file);
   }
   return {};
 }
@@ -78,6 +88,7 @@ void Console::write(int rank, Stream stream, std::string_view bytes) {
 }
 
 void Console::finish(int rank) {
+  if (static_cast<size_t>(rank) >= ranks_.size()) return;
   for (Stream stream : {Stream::kStdout, Stream::kStderr}) {
     const std::string rest = ranks_[static_cast<size_t>(rank)].cutters[index(stream)].rest();
     if (!rest.empty()) show(rank, stream, rest);

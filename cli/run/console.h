@@ -27,6 +27,10 @@ class Console {
   /// Makes the folders and files.
   static Result<Console> open(const ConsoleOptions& options);
 
+  /// One more rank; its files, if there are any. Those that cannot be made are done without.
+  void add_rank(int rank);
+  /// Where its files are; empty: it has none.
+  std::string folder_of(int rank) const;
   /// Bytes as they came from a rank.
   void write(int rank, Stream stream, std::string_view bytes);
   /// The rank has ended: what has no end of line is shown too.
@@ -56,11 +60,12 @@ class Console {
     LineMixer mixer;
   };
 
-  explicit Console(bool timestamps);
+  explicit Console(const ConsoleOptions& options);
   Target& target(Stream stream);
   void show(int rank, Stream stream, std::string_view line);
-  Status open_files(const ConsoleOptions& options);
+  Status open_files(int rank);
 
+  ConsoleOptions options_;
   std::vector<Target> targets_;  ///< Standard output and error; one when both lead to the same place.
   std::vector<RankState> ranks_;
   bool broken_ = false;

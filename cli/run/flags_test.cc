@@ -113,12 +113,20 @@ TEST_F(RunFlags, HostfilesAreRead) {
   EXPECT_TRUE(contains(error_of({"--hostfile", file("absent"), "x"}), "cannot read"));
 }
 
-TEST_F(RunFlags, ADiscoveryScriptIsRunOnce) {
+TEST_F(RunFlags, ADiscoveryScriptIsWaitedForUntilThereAreEnoughSlots) {
   const std::string script = write("find", text("#!/bin/sh\necho ran >> ", file("runs"), "\necho a:2\necho b\n"), true);
   const auto options = options_of({"--host-discovery-script", script, "--slots-per-host", "3", "x"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->placement.hosts, (std::vector<Host>{{"a", 2}, {"b", 3}}));
   EXPECT_EQ(read("runs"), "ran\n");
+  EXPECT_TRUE(options->elastic.wanted);
+  // Another slot each time.
+  const std::string grows = write("grows", text("#!/bin/sh\necho a:1 >> ", file("list"), "\ncat ", file("list")), true);
+  const auto grown = options_of({"-np", "2", "--host-discovery-script", grows, "x"});
+  ASSERT_TRUE(grown.ok()) << grown.status();
+  EXPECT_EQ(grown->placement.ranks.size(), 2u);
+  EXPECT_TRUE(contains(error_of({"-np", "9", "--host-discovery-script", script, "--elastic-timeout", "0", "x"}),
+                       "too few slots: -np asks for 9 ranks, the hosts offer 3"));
   EXPECT_TRUE(
       contains(error_of({"--host-discovery-script", write("fails", "#!/bin/sh\nexit 3\n", true), "x"}), "code 3"));
 }
@@ -421,11 +429,12 @@ TEST_F(RunFlags, AnElasticJobSaysHowFewRanksWillDo) {
   const auto least_of = [](std::vector<std::string> words) {
     words.emplace_back("x");
     const auto options = options_of(words);
-    return options.ok() ? options->least_ranks : -1;
+    if (!options.ok()) return -1;
+    return options->elastic.wanted ? options->elastic.least : 0;
   };
   EXPECT_EQ(least_of({"-np", "3"}), 0);
   EXPECT_EQ(least_of({"-np", "3", "--min-np", "2"}), 2);
-  EXPECT_EQ(least_of({"-np", "3", "--max-np", "4"}), 1);
+  EXPECT_EQ(least_of({"-np", "3", "--max-np", "4"}), 3);
   EXPECT_TRUE(contains(error_of({"-np", "3", "--min-np", "4", "x"}), "--min-np 4 with 3 ranks"));
   EXPECT_TRUE(contains(error_of({"-np", "3", "--max-np", "2", "x"}), "--max-np 2 with 3 ranks"));
   // The others go on, and what they end with counts.

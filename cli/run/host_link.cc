@@ -20,6 +20,8 @@ namespace horo::cli::launch {
 namespace {
 
 constexpr size_t kMostComplaints = 2000;
+/// The agent's number for our own standard error.
+constexpr int kWordsDescriptor = 42;
 
 std::string one_line(std::string words) {
   while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
@@ -31,7 +33,7 @@ std::string one_line(std::string words) {
 
 }  // namespace
 
-Result<HostLink> HostLink::start(const std::string& host, bool is_here, const SshOptions& ssh) {
+Result<HostLink> HostLink::start(const std::string& host, bool is_here, const SshOptions& ssh, bool elastic) {
   HostLink link;
   link.name_ = host;
   link.is_here_ = is_here;
@@ -43,6 +45,12 @@ Result<HostLink> HostLink::start(const std::string& host, bool is_here, const Ss
     options.program = "/proc/self/exe";
   } else {
     HORO_ASSIGN(options.program, find_program(link.words_[0], environment.find("PATH").value_or("")));
+  }
+  net::UniqueFd for_words;
+  if (is_here && elastic) {
+    for_words = net::UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, kWordsDescriptor + 1));
+    link.words_.push_back(text(kWordsDescriptor));
+    options.kept = {{for_words.get(), kWordsDescriptor}};
   }
   options.arguments = link.words_;
   HORO_ASSIGN(auto ends, net::Socket::pair());

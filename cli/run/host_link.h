@@ -1,6 +1,7 @@
 // The launcher's side of one host: the process that leads there (an agent, or ssh to one), and what it says.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,8 @@ namespace horo::cli::launch {
 class HostLink {
  public:
   /// Starts the agent, directly when the host is this one, else through ssh.
-  static Result<HostLink> start(const std::string& host, bool is_here, const SshOptions& ssh);
+  /// `elastic`: the agent here can tell the user when it goes on without us.
+  static Result<HostLink> start(const std::string& host, bool is_here, const SshOptions& ssh, bool elastic);
 
   const std::string& name() const { return name_; }
   bool is_here() const { return is_here_; }
@@ -35,8 +37,8 @@ class HostLink {
   std::string why_lost() const;
 
   std::optional<AgentHello> hello;
-  std::vector<std::byte> start_order;  ///< Until it is sent.
-  size_t fed = 0;                      ///< Of the ranks' input.
+  std::deque<std::vector<std::byte>> start_orders;  ///< Until they are sent.
+  size_t fed = 0;                                   ///< Of the ranks' input.
   bool said_ended = false;
   /// Reading has ended; the reason is awaited until then.
   std::optional<Deadline> closed;

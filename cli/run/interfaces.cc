@@ -51,6 +51,17 @@ Result<net::Address> address_towards(const std::vector<std::string>& peers) {
   return net::choose_interface("");
 }
 
+net::Address address_for_others() {
+  // Kept for documents (RFC 5737, RFC 3849): no host has them, and nothing is sent there.
+  for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
+    const auto to = net::Address::ip(elsewhere, 0);
+    if (!to.ok()) continue;
+    const auto from = net::source_address(*to);
+    if (from.ok() && !from->is_loopback()) return *from;
+  }
+  return net::Address::loopback();
+}
+
 bool is_own_address(const net::Address& address) {
   if (address.is_loopback()) return true;
   const auto list = net::interfaces();

@@ -16,6 +16,9 @@ Result<net::Address> first_interface(const std::vector<std::string>& wanted);
 /// loopback.
 Result<net::Address> address_towards(const std::vector<std::string>& peers);
 
+/// What hosts that nobody knows yet most likely reach this one at: where the default route leads, or loopback.
+net::Address address_for_others();
+
 /// Whether one of this host's interfaces has the address.
 bool is_own_address(const net::Address& address);
 

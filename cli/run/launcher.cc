@@ -13,18 +13,17 @@
 #include <set>
 
 #include "cli/run/console.h"
-#include "cli/run/host_link.h"
-#include "cli/run/interfaces.h"
+#include "cli/run/growth.h"
 #include "cli/run/join_watch.h"
 #include "cli/run/life.h"
+#include "cli/run/links.h"
 #include "cli/run/meeting_point.h"
+#include "cli/run/orders.h"
 #include "cli/run/results.h"
 #include "cli/run/signals.h"
 #include "cli/run/summary.h"
 #include "cli/run/tree.h"
-#include "cli/run/variables.h"
 
-#include "horo/base/build.h"
 #include "horo/base/text.h"
 #include "horo/net/poller.h"
 
@@ -38,13 +37,7 @@ using Action = JobLife::Action;
 constexpr uint64_t kSignalsToken = 0;
 constexpr uint64_t kConsoleToken = 1;
 constexpr uint64_t kJoinToken = 2;
-constexpr uint64_t kFirstHost = 16;
-constexpr uint64_t kTokensPerHost = 3;  // Reading, writing, complaints.
-/// What shows our output is slower than the ranks beyond this much: they wait for it.
-constexpr size_t kMostQueued = 1 << 20;
 constexpr Duration kLastOutput = std::chrono::seconds(5);
-/// For the process that led to a host to end and tell why, after its channel has.
-constexpr Duration kAwaitReason = std::chrono::seconds(1);
 
 std::string random_job_name() {
   std::array<std::byte, 8> bytes;
@@ -77,52 +70,66 @@ LifeOptions life_options(const RunOptions& options) {
     life.ranks_per_host.push_back(host.slots);
   }
   life.start_timeout = options.start_timeout;
-  life.least_ranks = options.least_ranks;
+  life.least_ranks = options.elastic.wanted ? options.elastic.least : 0;
+  life.elastic_timeout = options.elastic.timeout;
   life.grace = options.grace;
   return life;
 }
 
-class Launcher {
+/// To all hosts whose agents are there, `first` in front if it is given.
+std::vector<HostRoute> routes_to(const Links& links, std::optional<size_t> first = {}) {
+  std::vector<HostRoute> routes;
+  const auto add = [&](const HostLink& link) {
+    routes.push_back({link.name(), link.is_here(), link.hello->connector, link.hello->acceptor});
+  };
+  if (first) add(links[*first]);
+  for (size_t host = 0; host < links.size(); ++host) {
+    if (links[host].hello && links[host].reading && host != first) add(links[host]);
+  }
+  return routes;
+}
+
+bool may_grow(const RunOptions& options) { return !options.elastic.script.empty(); }
+
+class Launcher final : private HostEvents {
  public:
   static Result<std::unique_ptr<Launcher>> create(const RunOptions& options);
   int run();
 
  private:
-  Launcher(const RunOptions& options, Signals signals, net::Poller poller, Console console)
+  Launcher(const RunOptions& options, Signals signals, net::Poller poller, Console console, std::string input)
       : options_(options),
         job_(random_job_name()),
         signals_(std::move(signals)),
         poller_(std::move(poller)),
         console_(std::move(console)),
-        life_(life_options(options), Clock::now()) {}
+        life_(life_options(options), Clock::now()),
+        links_(poller_, *this, {options.ssh, options.verbose, options.elastic.wanted, std::move(input)}) {}
 
-  void say(const std::string& words) { console_.say(text("horo run: ", words)); }
-  Status open_results();
+  void say(const std::string& words) override { console_.say(text("horo run: ", words)); }
+  void host_is_ready(size_t host) override;
+  void host_said(size_t host, const Message& message) override;
+  void host_is_lost(size_t host, const std::string& why) override;
+  void host_complained(size_t host, const std::string& line) override;
   void reach_hosts();
-  Status add_host(const std::string& name);
   void turn();
   Deadline deadline() const;
   void take_event(const net::Event& event);
   void take_signals();
   void reap();
-  void read_host(size_t host);
-  void take_message(size_t host, const Message& message);
-  void take_hello(size_t host, const Message& message);
-  void close_host(size_t host);
-  void judge_closed_hosts();
-  void read_complaints(size_t host);
-  void flush_host(size_t host);
-  void link_is_writable(size_t host);
-  void send(size_t host, MessageType type, std::span<const std::byte> payload);
+  void rank_ended(const RankEnd& end);
   void carry_out(const Action& action);
+  void carry_out_all();
   Status start_ranks();
-  void feed(size_t host);
-  StartOrder order_for(size_t host, const MeetingPlan& plan) const;
+  Status open_store(const MeetingPlan& plan);
+  Orders::Meeting meeting_of(size_t host, const MeetingPlan& plan) const;
+  void grow();
+  void carry_out(const Roster::Step& step);
+  void reach_new_host(const std::string& name);
+  Status start_newcomer(const Roster::Step& step);
+  std::optional<size_t> link_of(const std::string& host) const;
   void settle_console();
-  void pause_hosts(bool paused);
   int finish();
-
-  uint64_t token(size_t host, uint64_t which) const { return kFirstHost + host * kTokensPerHost + which; }
 
   const RunOptions& options_;
   const std::string job_;
@@ -131,12 +138,13 @@ class Launcher {
   Console console_;
   JobLife life_;
   Log log_{LogLevel::kWarning};
-  std::vector<HostLink> hosts_;
+  Links links_;                 ///< Numbered as the hosts of life_ are.
   std::set<std::string> told_;  ///< What hosts wanted the user to know: said once if many say it.
   std::shared_ptr<const net::Key> key_;
+  std::unique_ptr<Orders> orders_;
   std::unique_ptr<rendezvous::TcpStoreServer> store_;
   std::unique_ptr<JoinWatch> join_watch_;
-  std::string input_;  ///< What every rank reads.
+  std::unique_ptr<Growth> growth_;  ///< Of an elastic job.
   std::optional<Results> results_;
   std::vector<int> watched_output_;
   bool paused_ = false;
@@ -152,24 +160,22 @@ Result<std::unique_ptr<Launcher>> Launcher::create(const RunOptions& options) {
   HORO_TRY(end_with(options.parent));
   HORO_ASSIGN(Signals signals, Signals::watch({SIGCHLD, SIGINT, SIGTERM, SIGHUP}));
   HORO_ASSIGN(net::Poller poller, net::Poller::create());
-  const ConsoleOptions show{static_cast<int>(options.placement.ranks.size()), options.timestamps,
-                            options.output_folder};
-  HORO_ASSIGN(Console console, Console::open(show));
-  std::unique_ptr<Launcher> launcher(new Launcher(options, std::move(signals), std::move(poller), std::move(console)));
+  const int ranks = static_cast<int>(options.placement.ranks.size());
+  HORO_ASSIGN(Console console, Console::open({ranks, options.timestamps, options.output_folder}));
+  std::string input;
+  if (!options.input_file.empty()) {
+    HORO_ASSIGN(input, contents_of(options.input_file, "--input"));
+  }
+  std::unique_ptr<Launcher> launcher(
+      new Launcher(options, std::move(signals), std::move(poller), std::move(console), std::move(input)));
   HORO_TRY(launcher->poller_.add(launcher->signals_.fd(), Interest::kRead, kSignalsToken));
-  HORO_TRY(launcher->open_results());
+  if (!options.result_folder.empty()) {
+    HORO_ASSIGN(launcher->results_, Results::open(options.result_folder, ranks));
+  }
   HORO_ASSIGN(net::Key key, net::Key::random());
   launcher->key_ = std::make_shared<const net::Key>(std::move(key));
+  launcher->orders_ = std::make_unique<Orders>(options, launcher->job_, launcher->key_);
   return launcher;
-}
-
-Status Launcher::open_results() {
-  if (!options_.input_file.empty()) {
-    HORO_ASSIGN(input_, contents_of(options_.input_file, "--input"));
-  }
-  if (options_.result_folder.empty()) return {};
-  HORO_ASSIGN(results_, Results::open(options_.result_folder, static_cast<int>(options_.placement.ranks.size())));
-  return {};
 }
 
 int Launcher::run() {
@@ -180,58 +186,40 @@ int Launcher::run() {
 }
 
 void Launcher::reach_hosts() {
-  hosts_.reserve(options_.placement.hosts.size());
   for (const Host& host : options_.placement.hosts) {
-    const Status added = add_host(host.name);
+    const Status added = links_.add(host.name);
     if (!added.ok()) return life_.fail(text("host ", host.name, ": ", added.message()), Clock::now());
   }
 }
 
-Status Launcher::add_host(const std::string& name) {
-  HORO_ASSIGN(HostLink link, HostLink::start(name, is_this_host(name), options_.ssh));
-  if (options_.verbose) {
-    std::string words;
-    for (const std::string& word : link.words()) words += text(" ", word);
-    say(text("host ", name, " through:", words));
-  }
-  const size_t host = hosts_.size();
-  hosts_.push_back(std::move(link));
-  HORO_TRY(poller_.add(hosts_[host].duct().read_fd(), Interest::kRead, token(host, 0)));
-  HORO_TRY(poller_.add(hosts_[host].complaints_fd(), Interest::kRead, token(host, 2)));
-  hosts_[host].reading = hosts_[host].complaining = true;
-  return {};
-}
-
 Deadline Launcher::deadline() const {
-  Deadline earliest = life_.deadline();
-  for (const HostLink& link : hosts_) {
-    if (link.closed) earliest = earliest.earlier(*link.closed);
-  }
-  return join_watch_ ? earliest.earlier(join_watch_->deadline()) : earliest;
+  Deadline earliest = life_.deadline().earlier(links_.deadline());
+  if (join_watch_) earliest = earliest.earlier(join_watch_->deadline());
+  const bool may_change = growth_ && life_.phase() == JobLife::Phase::kRunning;
+  return may_change ? earliest.earlier(growth_->deadline()) : earliest;
 }
 
 void Launcher::turn() {
   auto events = poller_.wait(deadline());
   if (!events.ok()) return life_.fail(events.status().to_string(), Clock::now());
   for (const net::Event& event : *events) take_event(event);
-  judge_closed_hosts();
+  reap();
+  links_.judge_closed();
   const Time now = Clock::now();
   if (life_.deadline().expired(now)) life_.tick(now);
   if (join_watch_) {
     for (const std::string& words : join_watch_->step(now)) say(words);
   }
-  for (const Action& action : life_.take_actions()) carry_out(action);
+  if (growth_) grow();
+  carry_out_all();
   settle_console();
 }
 
 void Launcher::take_event(const net::Event& event) {
   if (event.token == kSignalsToken) return take_signals();
-  if (event.token < kFirstHost) return;  // The console and the watch of joining are looked after in every turn.
-  const size_t host = (event.token - kFirstHost) / kTokensPerHost;
-  const uint64_t which = (event.token - kFirstHost) % kTokensPerHost;
-  if (which == 0) read_host(host);
-  if (which == 1) link_is_writable(host);
-  if (which == 2) read_complaints(host);
+  if (event.token >= Links::kFirstToken) return links_.take_event(event);
+  if (event.token >= Growth::kFirstToken && growth_) growth_->take_event(event.token);
+  // The console, the watch of joining and the door are looked after in every turn.
 }
 
 void Launcher::take_signals() {
@@ -240,37 +228,34 @@ void Launcher::take_signals() {
     if (life_.phase() == JobLife::Phase::kEnding && number == SIGINT) say("ending at once");
     life_.signalled(number, Clock::now());
   }
-  reap();
 }
 
 void Launcher::reap() {
-  int status = 0;
-  pid_t pid = 0;
-  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-    for (HostLink& link : hosts_) {
-      if (link.pid() == pid) link.note_exit(status);
-    }
+  while (const auto ended = ended_child()) {
+    if (growth_) growth_->before_reaping(ended->pid);
+    int status = 0;
+    if (waitpid(ended->pid, &status, WNOHANG) != ended->pid) continue;
+    if (!growth_ || !growth_->note_exit(ended->pid, status)) links_.note_exit(ended->pid, status);
   }
 }
 
-void Launcher::read_host(size_t host) {
-  HostLink& link = hosts_[host];
-  if (!link.reading) return;
-  const auto open = link.duct().fill();
-  while (true) {
-    auto message = link.duct().next();
-    if (!message.ok()) {
-      life_.host_lost(host, message.status().message(), Clock::now());
-      return close_host(host);
-    }
-    if (!*message) break;
-    take_message(host, **message);
-  }
-  if (!open.ok() || !*open) close_host(host);
+void Launcher::host_is_ready(size_t host) {
+  if (growth_) growth_->roster().host_ready(links_[host].name());
+  life_.host_ready(host, Clock::now());
 }
 
-void Launcher::take_message(size_t host, const Message& message) {
-  if (!hosts_[host].hello) return take_hello(host, message);
+void Launcher::host_is_lost(size_t host, const std::string& why) {
+  const Time now = Clock::now();
+  const bool matters = growth_ && life_.phase() == JobLife::Phase::kRunning && link_of(links_[host].name()) == host;
+  if (matters) {
+    growth_->roster().host_lost(links_[host].name(), why, now);
+    for (int rank : life_.ranks_of(host)) growth_->rank_ended({.rank = rank, .code = 1}, now);
+    life_.others_may_come(growth_->roster().may_grow(), now);
+  }
+  life_.host_lost(host, why, now);
+}
+
+void Launcher::host_said(size_t host, const Message& message) {
   if (message.type == MessageType::kOutput) {
     const auto output = decode_output(message.payload);
     if (!output.ok()) return;
@@ -278,13 +263,10 @@ void Launcher::take_message(size_t host, const Message& message) {
     if (output->stream == Stream::kResult && results_) results_->write(output->rank, output->bytes);
   } else if (message.type == MessageType::kExited) {
     const auto end = decode_end_of_rank(message.payload);
-    const auto mine = options_.placement.ranks_of(host);
-    if (!end.ok() || std::find(mine.begin(), mine.end(), end->rank) == mine.end()) return;
-    if (results_) results_->note_end(*end);
-    life_.rank_ended(*end, Clock::now());
+    if (end.ok() && life_.host_of(end->rank) == host && !life_.has_ended(end->rank)) rank_ended(*end);
   } else if (message.type == MessageType::kEnded) {
-    hosts_[host].said_ended = true;
-    for (int rank : options_.placement.ranks_of(host)) console_.finish(rank);
+    links_.said_ended(host);
+    for (int rank : life_.ranks_of(host)) console_.finish(rank);
     life_.host_ended(host, Clock::now());
   } else if (message.type == MessageType::kProblem) {
     const auto words = decode_text(message.payload);
@@ -292,75 +274,23 @@ void Launcher::take_message(size_t host, const Message& message) {
   }
 }
 
-void Launcher::take_hello(size_t host, const Message& message) {
-  auto hello = message.type == MessageType::kHello ? decode_hello(message.payload)
-                                                   : Result<AgentHello>(Status(Code::kCorrupt, "no hello came first"));
-  const Status fits = hello.ok() ? check_versions(*hello) : hello.status();
-  if (!fits.ok()) {
-    life_.host_lost(host, fits.message(), Clock::now());
-    return close_host(host);
+void Launcher::rank_ended(const RankEnd& end) {
+  const Time now = Clock::now();
+  if (results_) results_->note_end(end);
+  if (growth_) {
+    // First, for what it knows: whether another may take its place.
+    growth_->rank_ended(end, now);
+    life_.others_may_come(growth_->roster().may_grow(), now);
   }
-  if (hello->version != build_info().version) {
-    say(text("host ", hosts_[host].name(), " has horo ", hello->version, ", here is ", build_info().version));
-  }
-  if (options_.verbose) say(text("host ", hosts_[host].name(), " (", hello->host, ") is ready"));
-  hosts_[host].hello = std::move(*hello);
-  life_.host_ready(host, Clock::now());
+  life_.rank_ended(end, now);
 }
 
-void Launcher::close_host(size_t host) {
-  HostLink& link = hosts_[host];
-  if (link.reading && !paused_) static_cast<void>(poller_.remove(link.duct().read_fd()));
-  if (link.writing) static_cast<void>(poller_.remove(link.duct().write_fd()));
-  link.reading = link.writing = false;
-  if (!link.said_ended && !link.closed) link.closed = Deadline::after(kAwaitReason);
+void Launcher::host_complained(size_t host, const std::string& line) {
+  console_.say(text("[", links_[host].name(), "]<ssh>:", line));
 }
 
-/// A host whose channel ended without a goodbye is lost; its process is given a moment to tell why.
-void Launcher::judge_closed_hosts() {
-  reap();
-  for (size_t host = 0; host < hosts_.size(); ++host) {
-    HostLink& link = hosts_[host];
-    if (!link.closed || (!(link.has_exited() && !link.complaining) && !link.closed->expired())) continue;
-    link.closed.reset();
-    life_.host_lost(host, link.why_lost(), Clock::now());
-  }
-}
-
-void Launcher::read_complaints(size_t host) {
-  HostLink& link = hosts_[host];
-  if (!link.complaining) return;
-  std::vector<std::string> lines;
-  const bool more = link.read_complaints(lines);
-  // Before the agent answers these are words of ssh, which come with the error if there is one.
-  const bool show = link.hello.has_value() || options_.verbose;
-  for (const std::string& line : lines) {
-    if (show) console_.say(text("[", link.name(), "]<ssh>:", line));
-  }
-  if (more) return;
-  static_cast<void>(poller_.remove(link.complaints_fd()));
-  link.complaining = false;
-}
-
-void Launcher::send(size_t host, MessageType type, std::span<const std::byte> payload) {
-  hosts_[host].duct().send(type, payload);
-  flush_host(host);
-}
-
-void Launcher::flush_host(size_t host) {
-  HostLink& link = hosts_[host];
-  // A channel that broke shows at its reading end.
-  const bool open = link.duct().flush().ok();
-  const bool waits = open && (link.duct().queued() > 0 || !link.start_order.empty()) && link.reading;
-  if (waits == link.writing) return;
-  link.writing = waits;
-  const int fd = link.duct().write_fd();
-  static_cast<void>(waits ? poller_.add(fd, Interest::kWrite, token(host, 1)) : poller_.remove(fd));
-}
-
-void Launcher::link_is_writable(size_t host) {
-  flush_host(host);
-  feed(host);
+void Launcher::carry_out_all() {
+  for (const Action& action : life_.take_actions()) carry_out(action);
 }
 
 void Launcher::carry_out(const Action& action) {
@@ -368,20 +298,23 @@ void Launcher::carry_out(const Action& action) {
     case Action::Kind::kStart:
       if (const Status started = start_ranks(); !started.ok()) {
         life_.fail(started.message(), Clock::now());
-        for (const Action& next : life_.take_actions()) carry_out(next);
+        carry_out_all();
       }
       break;
     case Action::Kind::kEnd:
-      hosts_[action.host].start_order.clear();  // What has not begun does not begin any more.
-      send(action.host, MessageType::kEnd, encode(EndOrder{options_.grace}));
+      links_.drop_orders(action.host);
+      links_.send(action.host, MessageType::kEnd, encode(EndOrder{options_.grace}));
       break;
     case Action::Kind::kEndNow:
-      hosts_[action.host].start_order.clear();
-      send(action.host, MessageType::kEnd, encode(EndOrder{}));
+      links_.drop_orders(action.host);
+      links_.send(action.host, MessageType::kEnd, encode(EndOrder{}));
       break;
     case Action::Kind::kAbandon:
       abandoned_ = true;
       say(action.words);
+      break;
+    case Action::Kind::kLook:
+      growth_->look();
       break;
     case Action::Kind::kSay:
       say(action.words);
@@ -389,92 +322,138 @@ void Launcher::carry_out(const Action& action) {
   }
 }
 
-Status Launcher::start_ranks() {
-  std::vector<HostRoute> routes;
-  for (const HostLink& link : hosts_) {
-    routes.push_back({link.name(), link.is_here(), link.hello->connector, link.hello->acceptor});
-  }
-  HORO_ASSIGN(const MeetingPlan plan, plan_meeting(routes, options_.interfaces));
+Status Launcher::open_store(const MeetingPlan& plan) {
   const rendezvous::TcpStoreOptions serve{job_, key_, &log_};
   auto store = rendezvous::TcpStoreServer::start(plan.listen.with_port(options_.store_port), serve);
   if (!store.ok()) return store.status().prefixed("the store where ranks meet");
   store_ = std::move(*store);
   if (options_.verbose) say(text("ranks meet at ", store_->address().to_string()));
-  for (size_t host = 0; host < hosts_.size(); ++host) {
-    hosts_[host].start_order = encode(order_for(host, plan));
-    feed(host);
-  }
   const int size = static_cast<int>(options_.placement.ranks.size());
   join_watch_ = JoinWatch::create(*store_, serve, plan.seen[0], size);
   if (join_watch_) HORO_TRY(poller_.add(join_watch_->fd(), Interest::kRead, kJoinToken));
+  if (!options_.elastic.wanted) return {};
+  growth_ = std::make_unique<Growth>(options_, poller_, Clock::now());
+  HORO_ASSIGN(const net::Address at, net::Address::ip(plan.seen[0], store_->address().port()));
+  return growth_->begin(at, serve);
+}
+
+Orders::Meeting Launcher::meeting_of(size_t host, const MeetingPlan& plan) const {
+  const auto address = net::Address::ip(plan.seen[host], store_->address().port());
+  return {address.ok() ? address->to_string() : store_->address().to_string(), plan.peers[host]};
+}
+
+Status Launcher::start_ranks() {
+  HORO_ASSIGN(const MeetingPlan plan, plan_meeting(routes_to(links_), options_.interfaces, may_grow(options_)));
+  HORO_TRY(open_store(plan));
+  for (size_t host = 0; host < links_.size(); ++host) {
+    StartOrder order = orders_->base(links_[host], meeting_of(host, plan));
+    for (const RankPlace& place : options_.placement.ranks) {
+      if (place.host == host) order.ranks.push_back(orders_->first(place, console_.folder_of(place.rank)));
+    }
+    order.slots = static_cast<int>(order.ranks.size());
+    links_.order_start(host, order);
+  }
   return {};
 }
 
-/// The input goes first, no faster than the host takes it, and then the order to start.
-void Launcher::feed(size_t host) {
-  HostLink& link = hosts_[host];
-  if (link.start_order.empty()) return;
-  while (link.fed < input_.size() && link.duct().queued() < kMostQueued) {
-    const auto piece = std::as_bytes(std::span(input_)).subspan(link.fed);
-    const auto now = piece.first(std::min(piece.size(), kMostOutput));
-    link.fed += now.size();
-    link.duct().send(MessageType::kInput, now);
+/// The last that was reached under this name.
+std::optional<size_t> Launcher::link_of(const std::string& host) const {
+  for (size_t link = links_.size(); link > 0; --link) {
+    if (links_[link - 1].name() == host) return link - 1;
   }
-  if (link.fed == input_.size()) link.duct().send(MessageType::kStart, std::exchange(link.start_order, {}));
-  flush_host(host);
+  return {};
 }
 
-StartOrder Launcher::order_for(size_t host, const MeetingPlan& plan) const {
-  StartOrder order;
-  std::copy(key_->secret().begin(), key_->secret().end(), order.key.begin());
-  std::error_code ignored;
-  order.folder = std::filesystem::current_path(ignored).string();
-  order.command = options_.command;
-  if (!hosts_[host].is_here()) order.environment = variables_to_forward(Environment::of_process());
-  const auto address = net::Address::ip(plan.seen[host], store_->address().port());
-  const JobVariables job{job_, address.ok() ? address->to_string() : store_->address().to_string()};
-  for (const auto& [name, value] : variables_of(job)) order.environment.insert_or_assign(name, value);
-  for (const auto& [name, value] : options_.variables) order.environment.insert_or_assign(name, value);
-  for (const RankPlace& place : options_.placement.ranks) {
-    if (place.host == host) order.ranks.push_back({place.rank, variables_of(place, options_.placement)});
+void Launcher::grow() {
+  if (life_.phase() != JobLife::Phase::kRunning) return;
+  if (life_.somebody_ended_well()) growth_->roster().stop();
+  const Time now = Clock::now();
+  const Growth::Step next = growth_->step(now);
+  for (const std::string& words : next.words) say(words);
+  if (next.admitted) {
+    for (int seat : growth_->newcomers()) life_.rank_admitted(seat, next.admitted->contains(seat), now);
   }
-  order.grace = options_.grace;
-  order.interfaces = options_.interfaces;
-  order.peers = plan.peers[host];
-  order.wants_results = results_.has_value();
-  order.gpus_per_rank = options_.gpus_per_rank;
-  order.share_gpus = options_.share_gpus;
-  return order;
+  if (next.looked) life_.looked(now);
+  for (const Roster::Step& step : next.steps) carry_out(step);
+  life_.others_may_come(growth_->roster().may_grow(), now);
+}
+
+void Launcher::carry_out(const Roster::Step& step) {
+  using Kind = Roster::Step::Kind;
+  const auto link = link_of(step.host);
+  switch (step.kind) {
+    case Kind::kReach:
+      return reach_new_host(step.host);
+    case Kind::kGiveUp:
+      life_.host_lost(*link, "no answer", Clock::now());
+      return links_.let_go(*link);
+    case Kind::kRelease:
+      return links_.send(*link, MessageType::kEnd, encode(EndOrder{options_.grace}));
+    case Kind::kStart:
+      if (const Status started = start_newcomer(step); !started.ok()) {
+        say(started.message());
+        growth_->rank_ended({.rank = step.seat, .code = 1, .error = started.message()}, Clock::now());
+      }
+      return;
+    case Kind::kLeave:
+      life_.rank_is_leaving(step.seat);
+      return growth_->ask_to_leave(step.seat, step.words);
+    case Kind::kEnd:
+      return links_.send(*link, MessageType::kEndRank, encode(EndRankOrder{step.seat, options_.grace}));
+    case Kind::kSay:
+      return say(step.words);
+  }
+}
+
+void Launcher::reach_new_host(const std::string& name) {
+  say(text("host ", name, " is new"));
+  const Status added = links_.add(name);
+  if (added.ok()) {
+    life_.add_host(name);
+  } else {
+    growth_->roster().host_lost(name, added.message(), Clock::now());
+  }
+}
+
+Status Launcher::start_newcomer(const Roster::Step& step) {
+  const size_t host = link_of(step.host).value_or(0);
+  HORO_ASSIGN(const MeetingPlan plan, plan_meeting(routes_to(links_, host), options_.interfaces, may_grow(options_)));
+  StartOrder order = orders_->base(links_[host], meeting_of(0, plan));
+  console_.add_rank(step.seat);
+  if (results_) results_->add_rank(step.seat);
+  order.ranks.push_back(orders_->newcomer(step.seat, step.slot, step.host, console_.folder_of(step.seat)));
+  order.slots = step.slots;
+  life_.add_rank(step.seat, host);
+  growth_->newcomer_started(step.seat);
+  say(text("rank ", step.seat, " is started on ", step.host));
+  links_.order_start(host, order);
+  return {};
 }
 
 /// Writes what is shown; while that is behind, hosts are not listened to.
 void Launcher::settle_console() {
   if (!console_.flush().ok()) life_.signalled(SIGPIPE, Clock::now());
-  for (const Action& action : life_.take_actions()) carry_out(action);
+  carry_out_all();
   std::vector<int> waiting = console_.waiting();
   if (waiting != watched_output_) {
     for (int fd : watched_output_) static_cast<void>(poller_.remove(fd));
     for (int fd : waiting) static_cast<void>(poller_.add(fd, Interest::kWrite, kConsoleToken));
     watched_output_ = std::move(waiting);
   }
-  if (paused_ != (console_.queued() > kMostQueued)) pause_hosts(!paused_);
-}
-
-void Launcher::pause_hosts(bool paused) {
-  paused_ = paused;
-  for (size_t host = 0; host < hosts_.size(); ++host) {
-    if (!hosts_[host].reading) continue;
-    const int fd = hosts_[host].duct().read_fd();
-    static_cast<void>(paused ? poller_.remove(fd) : poller_.add(fd, Interest::kRead, token(host, 0)));
-  }
+  if (paused_ == (console_.queued() > Links::kMostQueued)) return;
+  paused_ = !paused_;
+  links_.pause(paused_);
 }
 
 int Launcher::finish() {
   join_watch_.reset();
+  growth_.reset();
   store_.reset();
-  for (size_t rank = 0; rank < options_.placement.ranks.size(); ++rank) console_.finish(static_cast<int>(rank));
+  for (size_t host = 0; host < links_.size(); ++host) {
+    for (int rank : life_.ranks_of(host)) console_.finish(rank);
+  }
   const auto tail = [&](int rank) { return console_.tail(rank).lines(); };
-  for (const std::string& line : summary(life_, options_.placement, tail)) say(line);
+  for (const std::string& line : summary(life_, tail)) say(line);
   if (results_) results_->finish(life_, tail);
   console_.drain(Deadline::after(kLastOutput));
   // Agents that were abandoned see our end and go on killing; else nothing of ours may be left on this host.

@@ -6,14 +6,15 @@
 //       +---- host lost, too slow, signal, rank failed, ... -------------+
 //
 // An elastic job (least_ranks) goes on without ranks and hosts that fail, as long as enough are left, and ends well if
-// those end well that are left then.
+// those end well that are left then. With too few it waits, while others may come. Ranks and hosts may be added: a
+// *newcomer* is a process that the ranks have not admitted yet; it counts for nothing, and ends with the job.
 //
 // Whatever ends a job early, the first reason stays: it decides the exit code and is what the summary tells.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ struct LifeOptions {
   Duration grace = std::chrono::seconds(5);
   /// A rank that fails costs its slot alone as long as so many others are left; 0: it ends the job.
   int least_ranks = 0;
+  /// How long a job with fewer waits for others, if any can come.
+  Duration elastic_timeout = std::chrono::seconds(600);
 };
 
 class JobLife {
@@ -55,6 +58,7 @@ class JobLife {
       kEnd,      ///< Tell a host to end its ranks within the grace period.
       kEndNow,   ///< The same, without a grace period.
       kAbandon,  ///< Let go of all hosts: they did not end in time.
+      kLook,     ///< Look who has been admitted, and call looked(): only newcomers seem to be left.
       kSay,      ///< Tell the user.
     };
     Kind kind;
@@ -77,6 +81,17 @@ class JobLife {
   void host_lost(size_t host, const std::string& why, Time now);
   void host_ended(size_t host, Time now);
   void rank_ended(const RankEnd& end, Time now);
+  /// An elastic job: a host that may be ready later; its number. Nothing depends on it before it is.
+  size_t add_host(const std::string& name);
+  /// A newcomer.
+  void add_rank(int rank, size_t host);
+  /// It has become a rank of the job; or not, after all.
+  void rank_admitted(int rank, bool admitted, Time now);
+  /// Its slot is gone: however it ends, it has left.
+  void rank_is_leaving(int rank);
+  /// Whether ranks may still come to a job that has too few.
+  void others_may_come(bool may, Time now);
+  void looked(Time now);
   /// The user, or somebody else, wants the job to end. Ctrl-C while it ends: at once.
   void signalled(int number, Time now);
   /// Something else that makes it impossible to go on.
@@ -92,6 +107,13 @@ class JobLife {
   int exit_code() const;
   /// Ranks that failed before anybody asked them to end, beside the first.
   const std::vector<RankEnd>& also_failed() const { return also_failed_; }
+  /// Of a rank that was there from the start or added; an index of add_host().
+  std::optional<size_t> host_of(int rank) const;
+  const std::string& host_name(size_t host) const { return options_.hosts[host]; }
+  std::vector<int> ranks_of(size_t host) const;
+  bool has_ended(int rank) const;
+  /// Training has come to its end for somebody: nobody else is needed.
+  bool somebody_ended_well() const { return somebody_ended_well_; }
 
   /// A rank that a signal of somebody else's killed explains exit codes that came this much earlier: its peers notice
   /// its death sooner than the kernel has torn it down.
@@ -102,23 +124,40 @@ class JobLife {
   static constexpr Duration kPatience = std::chrono::seconds(5);
 
  private:
-  enum class HostState : uint8_t { kAwaited, kReady, kEnded, kLost };
+  enum class HostState : uint8_t { kAwaited, kComing, kReady, kEnded, kLost };
+  struct Seat {
+    size_t host = 0;
+    bool admitted = true;
+    bool leaving = false;
+    bool ended = false;
+  };
 
   void begin_failure(Failure failure, Time now);
   bool is_elastic() const { return options_.least_ranks > 0; }
   void lose_rank(const RankEnd& end, Time now);
-  size_t host_of(int rank) const;
+  void rank_left(const RankEnd& end, Time now);
+  void note_lost(const RankEnd& end, Time now);
+  void judge(Time now);
+  void judge_the_end(Time now);
+  void give_up_waiting(const std::string& why, Time now);
+  std::string too_few() const;
+  bool has_newcomers() const;
   void begin_ending(Time now, bool at_once);
   void finish_if_all_ended();
+  void say(std::string words) { actions_.push_back({Action::Kind::kSay, 0, std::move(words)}); }
   std::string names_of(HostState state) const;
   bool all_hosts_are_gone() const;
 
   LifeOptions options_;
   Phase phase_ = Phase::kStarting;
   std::vector<HostState> hosts_;
-  int ranks_left_ = 0;
-  std::set<int> ended_;
+  std::map<int, Seat> seats_;
+  int ranks_left_ = 0;  ///< Without newcomers.
   bool somebody_ended_well_ = false;
+  bool last_ended_well_ = false;
+  bool others_may_come_ = false;
+  bool looking_ = false;
+  Deadline wait_until_;                ///< With too few ranks.
   std::optional<Failure> first_lost_;  ///< Of an elastic job, which may go on without it.
   std::optional<Failure> failure_;
   std::vector<RankEnd> also_failed_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <random>
 
 #include "horo/base/text.h"
@@ -103,6 +104,108 @@ TEST(JobLife, ACommandThatCannotBeRunEndsAnElasticJobToo) {
   JobLife life = elastic();
   life.rank_ended({.rank = 0, .code = 127, .error = "no such file"}, kBegin);
   EXPECT_EQ(life.phase(), Phase::kEnding);
+}
+
+TEST(JobLife, AnElasticJobWithTooFewRanksWaitsWhileOthersMayCome) {
+  JobLife life = elastic();
+  life.others_may_come(true, kBegin);
+  life.rank_ended({.rank = 0, .signal = SIGKILL}, kBegin);
+  life.rank_ended({.rank = 1, .signal = SIGKILL}, kBegin);
+  EXPECT_EQ(life.phase(), Phase::kRunning);
+  EXPECT_NE(life.take_actions().back().words.find("1 rank is left, fewer than --min-np 2; waiting up to 600 s"),
+            std::string::npos);
+  EXPECT_EQ(life.deadline().at(), kBegin + seconds(600));
+  life.add_rank(3, 1);
+  EXPECT_EQ(life.deadline().at(), kBegin + seconds(600)) << "it has not joined yet";
+  life.rank_admitted(3, true, kBegin);
+  EXPECT_TRUE(life.deadline().is_never());
+  // Another loss, and nobody comes in time.
+  life.rank_ended({.rank = 3, .code = 1}, kBegin + seconds(1));
+  life.tick(kBegin + seconds(601));
+  EXPECT_EQ(life.phase(), Phase::kEnding);
+  const auto actions = life.take_actions();
+  EXPECT_TRUE(std::any_of(actions.begin(), actions.end(), [](const auto& action) {
+    return action.words.find("no others have come within 600 s (--elastic-timeout)") != std::string::npos;
+  }));
+  end_hosts(life);
+  EXPECT_EQ(life.exit_code(), 128 + SIGKILL);
+}
+
+TEST(JobLife, AnElasticJobThatWaitsEndsWhenNobodyCanComeAnyMore) {
+  JobLife life = elastic();
+  life.others_may_come(true, kBegin);
+  life.host_lost(0, "cut off", kBegin);
+  EXPECT_EQ(life.phase(), Phase::kRunning);
+  life.others_may_come(false, kBegin);
+  EXPECT_EQ(life.phase(), Phase::kEnding);
+}
+
+TEST(JobLife, NewcomersThatNobodyLetInEndQuietlyWithTheJob) {
+  JobLife life = elastic();
+  life.add_rank(3, 0);
+  life.add_rank(4, 1);
+  for (int rank : {0, 1, 2}) life.rank_ended({rank}, kBegin);
+  EXPECT_EQ(kinds(life), std::vector{Kind::kLook});
+  EXPECT_EQ(life.phase(), Phase::kRunning) << "one of them may have been admitted a moment ago";
+  life.rank_admitted(4, true, kBegin);
+  life.looked(kBegin);
+  EXPECT_EQ(life.phase(), Phase::kRunning);
+  life.rank_ended({4}, kBegin);
+  EXPECT_EQ(kinds(life), std::vector{Kind::kLook});
+  life.looked(kBegin);
+  EXPECT_EQ(kinds(life), (std::vector{Kind::kEnd, Kind::kEnd}));
+  life.rank_ended({.rank = 3, .signal = SIGTERM, .asked = true}, kBegin);
+  end_hosts(life);
+  EXPECT_EQ(life.phase(), Phase::kDone);
+  EXPECT_EQ(life.exit_code(), 0);
+}
+
+TEST(JobLife, NewcomersAloneCannotGoOn) {
+  JobLife life = elastic();
+  life.others_may_come(true, kBegin);
+  life.add_rank(3, 0);
+  for (int rank : {0, 1, 2}) life.rank_ended({.rank = rank, .code = 5}, kBegin);
+  life.looked(kBegin);
+  EXPECT_EQ(life.phase(), Phase::kEnding);
+  end_hosts(life);
+  EXPECT_EQ(life.exit_code(), 5);
+}
+
+TEST(JobLife, WhoLeavesIsNeitherLostNorTheEnd) {
+  JobLife life = elastic();
+  life.rank_is_leaving(2);
+  life.rank_ended({2}, kBegin);
+  const auto said = life.take_actions();
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].words, "rank 2 on b has left; the job goes on with 2 ranks");
+  EXPECT_FALSE(life.somebody_ended_well());
+  // Had it failed, the others would still decide.
+  JobLife other = elastic();
+  other.rank_is_leaving(2);
+  other.rank_ended({.rank = 2, .signal = SIGTERM, .asked = true}, kBegin);
+  other.rank_ended({0}, kBegin);
+  other.rank_ended({1}, kBegin);
+  end_hosts(other);
+  EXPECT_EQ(other.exit_code(), 0);
+}
+
+TEST(JobLife, AHostThatComesLaterIsNotWaitedForAndEndsWithTheOthers) {
+  JobLife life = elastic();
+  const size_t unreachable = life.add_host("c");
+  life.host_lost(unreachable, "no route", kBegin);
+  EXPECT_TRUE(life.take_actions().empty());
+  const size_t host = life.add_host("d");
+  life.host_ready(host, kBegin);
+  EXPECT_TRUE(life.take_actions().empty());
+  life.add_rank(3, host);
+  EXPECT_EQ(life.host_of(3), host);
+  EXPECT_EQ(life.host_name(host), "d");
+  for (int rank : {0, 1, 2}) life.rank_ended({rank}, kBegin);
+  life.looked(kBegin);
+  end_hosts(life);
+  EXPECT_EQ(life.phase(), Phase::kEnding);
+  life.host_ended(host, kBegin);
+  EXPECT_EQ(life.phase(), Phase::kDone);
 }
 
 TEST(JobLife, StartsRanksOnceAllHostsAreReady) {

@@ -65,7 +65,8 @@ std::vector<std::string> peers_of(size_t host, const std::vector<HostRoute>& hos
 
 }  // namespace
 
-Result<MeetingPlan> plan_meeting(const std::vector<HostRoute>& hosts, const std::vector<std::string>& interfaces) {
+Result<MeetingPlan> plan_meeting(const std::vector<HostRoute>& hosts, const std::vector<std::string>& interfaces,
+                                 bool may_grow) {
   MeetingPlan plan;
   std::vector<net::Address> seen;
   if (!interfaces.empty()) {
@@ -80,6 +81,9 @@ Result<MeetingPlan> plan_meeting(const std::vector<HostRoute>& hosts, const std:
   }
   if (seen.empty()) seen.push_back(net::Address::loopback());
   HORO_ASSIGN(plan.listen, one_for_all(seen));
+  if (may_grow && interfaces.empty()) {
+    HORO_ASSIGN(plan.listen, net::Address::ip(plan.listen.family() == net::Family::kIpv4 ? "0.0.0.0" : "::", 0));
+  }
   size_t next = 0;
   for (const HostRoute& host : hosts) {
     const bool own = !host.is_here && seen.size() > 1;

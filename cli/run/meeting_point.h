@@ -27,7 +27,9 @@ struct MeetingPlan {
   std::vector<std::vector<std::string>> peers;
 };
 
-/// `interfaces` (may be empty) overrides routing. kUnavailable when a host cannot be reached by any route.
-Result<MeetingPlan> plan_meeting(const std::vector<HostRoute>& hosts, const std::vector<std::string>& interfaces);
+/// `interfaces` (may be empty) overrides routing. `may_grow`: other hosts may come, so every interface is listened at.
+/// kUnavailable when a host cannot be reached by any route.
+Result<MeetingPlan> plan_meeting(const std::vector<HostRoute>& hosts, const std::vector<std::string>& interfaces,
+                                 bool may_grow = false);
 
 }  // namespace horo::cli::launch

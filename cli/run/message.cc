@@ -105,7 +105,9 @@ std::vector<std::byte> encode(const StartOrder& order) {
   writer.count(order.ranks.size());
   for (const RankOrder& rank : order.ranks) {
     writer.u32(static_cast<uint32_t>(rank.rank));
+    writer.u32(static_cast<uint32_t>(rank.slot));
     write(writer, rank.environment);
+    writer.string(rank.output);
   }
   write(writer, order.grace);
   write(writer, order.interfaces);
@@ -113,6 +115,10 @@ std::vector<std::byte> encode(const StartOrder& order) {
   writer.boolean(order.wants_results);
   writer.u32(static_cast<uint32_t>(order.gpus_per_rank));
   writer.boolean(order.share_gpus);
+  writer.u32(static_cast<uint32_t>(order.slots));
+  writer.boolean(order.elastic);
+  writer.boolean(order.far);
+  writer.boolean(order.may_grow);
   return writer.take();
 }
 
@@ -125,10 +131,12 @@ Result<StartOrder> decode_start(std::span<const std::byte> payload) {
   order.command = read_list(reader);
   if (reader.ok() && order.command.empty()) reader.fail("no command");
   order.environment = read_variables(reader);
-  order.ranks.resize(reader.count(kMostCount, 2 * kLengthBytes));
+  order.ranks.resize(reader.count(kMostCount, 4 * kLengthBytes));
   for (RankOrder& rank : order.ranks) {
     rank.rank = read_rank(reader);
+    rank.slot = read_rank(reader);
     rank.environment = read_variables(reader);
+    rank.output = reader.string(kMostText);
   }
   order.grace = read_duration(reader);
   order.interfaces = read_list(reader);
@@ -136,6 +144,10 @@ Result<StartOrder> decode_start(std::span<const std::byte> payload) {
   order.wants_results = reader.boolean();
   order.gpus_per_rank = static_cast<int>(std::min(reader.u32(), kMostGpus));
   order.share_gpus = reader.boolean();
+  order.slots = read_rank(reader);
+  order.elastic = reader.boolean();
+  order.far = reader.boolean();
+  order.may_grow = reader.boolean();
   return finished(reader, std::move(order));
 }
 
@@ -190,6 +202,20 @@ Result<EndOrder> decode_end(std::span<const std::byte> payload) {
   net::Reader reader(payload, "an order to end");
   const Duration grace = read_duration(reader);
   return finished(reader, EndOrder{grace});
+}
+
+std::vector<std::byte> encode(const EndRankOrder& order) {
+  net::Writer writer;
+  writer.u32(static_cast<uint32_t>(order.rank));
+  write(writer, order.grace);
+  return writer.take();
+}
+
+Result<EndRankOrder> decode_end_one(std::span<const std::byte> payload) {
+  net::Reader reader(payload, "an order to end a rank");
+  const int rank = read_rank(reader);
+  const Duration grace = read_duration(reader);
+  return finished(reader, EndRankOrder{rank, grace});
 }
 
 std::vector<std::byte> encode_text(std::string_view words) {

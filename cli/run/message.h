@@ -22,21 +22,22 @@
 namespace horo::cli::launch {
 
 /// Of the messages below. Both sides must have the same.
-inline constexpr uint32_t kLaunchProtocol = 3;
+inline constexpr uint32_t kLaunchProtocol = 4;
 inline constexpr std::string_view kGreeting("\0horo agent\n\0", 13);
 inline constexpr size_t kMostMessage = 8 << 20;
 inline constexpr size_t kMostOutput = 64 << 10;
 
 enum class MessageType : uint8_t {
-  kHello = 1,    ///< Agent: who it is. The first message.
-  kStart = 2,    ///< Launcher: the ranks to start.
-  kOutput = 3,   ///< Agent: what a rank wrote.
-  kExited = 4,   ///< Agent: a rank ended, or did not start.
-  kEnd = 5,      ///< Launcher: end everything.
-  kEnded = 6,    ///< Agent: nothing is left of the ranks and of what they started. The last message.
-  kProblem = 7,  ///< Agent: something the user should know.
-  kAlive = 8,    ///< Agent: now and then, so that a connection that leads nowhere breaks.
-  kInput = 9,    ///< Launcher: more bytes of what every rank reads, before kStart.
+  kHello = 1,     ///< Agent: who it is. The first message.
+  kStart = 2,     ///< Launcher: the ranks to start. Of an elastic job several may come.
+  kOutput = 3,    ///< Agent: what a rank wrote.
+  kExited = 4,    ///< Agent: a rank ended, or did not start.
+  kEnd = 5,       ///< Launcher: end everything.
+  kEnded = 6,     ///< Agent: nothing is left of the ranks and of what they started. The last message.
+  kProblem = 7,   ///< Agent: something the user should know.
+  kAlive = 8,     ///< Agent: now and then, so that a connection that leads nowhere breaks.
+  kInput = 9,     ///< Launcher: more bytes of what every rank reads, before kStart.
+  kEndRank = 10,  ///< Launcher: end one rank.
 };
 
 struct AgentHello {
@@ -51,7 +52,9 @@ struct AgentHello {
 
 struct RankOrder {
   int rank = 0;
+  int slot = 0;                        ///< Of its host: which GPUs are its own.
   Environment::Variables environment;  ///< On top of StartOrder::environment.
+  std::string output;  ///< Folder with stdout and stderr, for what it writes when the launcher is gone; may be empty.
 };
 
 struct StartOrder {
@@ -66,6 +69,10 @@ struct StartOrder {
   bool wants_results = false;           ///< Ranks get a descriptor to hand something back on.
   int gpus_per_rank = 0;                ///< 0: all ranks see what there is.
   bool share_gpus = false;              ///< Ranks may get one that another has.
+  int slots = 1;                        ///< Of this host, among which its cores and GPUs are divided.
+  bool elastic = false;                 ///< More ranks may come, and the launcher may go: the ranks go on.
+  bool far = false;                     ///< The way here may break while the launcher lives.
+  bool may_grow = false;                ///< Other hosts may come: loopback will not do.
 };
 
 struct Output {
@@ -78,11 +85,17 @@ struct EndOrder {
   Duration grace{};
 };
 
+struct EndRankOrder {
+  int rank = 0;
+  Duration grace{};
+};
+
 std::vector<std::byte> encode(const AgentHello& hello);
 std::vector<std::byte> encode(const StartOrder& order);
 std::vector<std::byte> encode(const Output& output);
 std::vector<std::byte> encode(const RankEnd& end);
 std::vector<std::byte> encode(const EndOrder& order);
+std::vector<std::byte> encode(const EndRankOrder& order);
 std::vector<std::byte> encode_text(std::string_view words);
 
 /// kCorrupt for anything that is not what encode() makes.
@@ -91,6 +104,7 @@ Result<StartOrder> decode_start(std::span<const std::byte> payload);
 Result<Output> decode_output(std::span<const std::byte> payload);
 Result<RankEnd> decode_end_of_rank(std::span<const std::byte> payload);
 Result<EndOrder> decode_end(std::span<const std::byte> payload);
+Result<EndRankOrder> decode_end_one(std::span<const std::byte> payload);
 Result<std::string> decode_text(std::span<const std::byte> payload);
 
 }  // namespace horo::cli::launch

@@ -17,12 +17,14 @@ StartOrder an_order() {
   order.folder = "/some/folder";
   order.command = {"python", "train.py", "", "with space"};
   order.environment = {{"PATH", "/bin"}, {"EMPTY", ""}};
-  order.ranks = {{0, {{"HORO_RANK", "0"}}}, {3, {}}};
+  order.ranks = {{0, 0, {{"HORO_RANK", "0"}}, ""}, {3, 1, {}, "/out/rank.3"}};
   order.interfaces = {"eth0"};
   order.peers = {"10.0.0.1", "fd00::1"};
   order.wants_results = true;
   order.gpus_per_rank = 2;
   order.share_gpus = true;
+  order.slots = 4;
+  order.elastic = order.far = order.may_grow = true;
   return order;
 }
 
@@ -34,6 +36,10 @@ TEST(LaunchMessages, SurviveTheWire) {
   EXPECT_EQ(start->environment, an_order().environment);
   ASSERT_EQ(start->ranks.size(), 2u);
   EXPECT_EQ(start->ranks[1].rank, 3);
+  EXPECT_EQ(start->ranks[1].slot, 1);
+  EXPECT_EQ(start->ranks[1].output, "/out/rank.3");
+  EXPECT_EQ(start->slots, 4);
+  EXPECT_TRUE(start->elastic && start->far && start->may_grow);
   EXPECT_EQ(start->peers, an_order().peers);
   EXPECT_TRUE(start->wants_results);
   EXPECT_EQ(start->gpus_per_rank, 2);
@@ -50,6 +56,10 @@ TEST(LaunchMessages, SurviveTheWire) {
   EXPECT_EQ(output->bytes, std::string_view("a\0b", 3));
   EXPECT_EQ(output->stream, Stream::kStderr);
   EXPECT_EQ(decode_end(encode(EndOrder{std::chrono::seconds(5)}))->grace, std::chrono::seconds(5));
+  const auto one = decode_end_one(encode(EndRankOrder{7, std::chrono::seconds(2)}));
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->rank, 7);
+  EXPECT_EQ(one->grace, std::chrono::seconds(2));
   EXPECT_EQ(*decode_text(encode_text("words")), "words");
 }
 

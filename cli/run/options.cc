@@ -2,20 +2,22 @@
 
 #include <cmath>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 
 #include "cli/run/capture.h"
 #include "cli/run/config_file.h"
+#include "cli/run/discovery.h"
 
 #include "horo/api/horo.h"
 #include "horo/base/text.h"
+#include "horo/net/poller.h"
 #include "horo/rendezvous/knobs.h"
 
 namespace horo::cli::launch {
 
 namespace {
 
-constexpr Duration kDiscoveryLimit = std::chrono::seconds(60);
 constexpr int kMostPort = 65535;
 
 Status invalid(std::string message) { return Status(Code::kInvalidArgument, std::move(message)); }
@@ -48,29 +50,61 @@ Status refuse_contradictions(const FlagValues& flags) {
   return {};
 }
 
-Result<std::vector<Host>> hosts_of(const FlagValues& flags) {
+int64_t slots_of(const std::vector<Host>& hosts) {
+  int64_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  return slots;
+}
+
+Result<std::vector<Host>> discover(const ElasticOptions& elastic) {
+  HORO_ASSIGN(const std::string printed,
+              capture({"/bin/sh", "-c", elastic.script}, Deadline::after(Discovery::kLimit)));
+  return parse_discovered(printed, elastic.script, elastic.slots_per_host);
+}
+
+/// Slots may come one after the other. The first run must be a good one: a mistake shows at once.
+Result<std::vector<Host>> discover_enough(const ElasticOptions& elastic, int64_t wanted) {
+  const Deadline limit = Deadline::after(elastic.timeout);
+  HORO_ASSIGN(std::vector<Host> hosts, discover(elastic));
+  if (slots_of(hosts) < wanted) {
+    std::cerr << "horo run: the hosts offer " << slots_of(hosts) << " slots, -np asks for " << wanted
+              << "; waiting for more\n";
+  }
+  HORO_ASSIGN(net::Poller clock, net::Poller::create());
+  while (slots_of(hosts) < wanted && !limit.expired()) {
+    // Nothing but Ctrl-C can happen meanwhile.
+    HORO_TRY(clock.wait(limit.earlier(Deadline::after(Discovery::kInterval))).status());
+    if (auto found = discover(elastic); found.ok()) hosts = std::move(*found);
+  }
+  return hosts;
+}
+
+Result<std::vector<Host>> hosts_of(const FlagValues& flags, const ElasticOptions& elastic) {
   if (const auto list = flags.find("--hosts")) return parse_hosts(*list);
   if (const auto path = flags.find("--hostfile")) {
     HORO_ASSIGN(const std::string contents, contents_of(*path, "--hostfile"));
     return parse_hostfile(contents, *path);
   }
-  if (const auto script = flags.find("--host-discovery-script")) {
-    HORO_ASSIGN(const std::string printed, capture({"/bin/sh", "-c", *script}, Deadline::after(kDiscoveryLimit)));
-    return parse_discovered(printed, *script, static_cast<int>(number_of(flags, "--slots-per-host", 1)));
+  if (!elastic.script.empty()) {
+    const double least = number_of(flags, "--min-num-proc", 1);
+    return discover_enough(elastic, static_cast<int64_t>(number_of(flags, "--num-proc", least)));
   }
   return std::vector<Host>{{"localhost", static_cast<int>(number_of(flags, "--num-proc", 1))}};
 }
 
-Result<Placement> placement_of(const FlagValues& flags) {
+/// An elastic job uses every slot that there is, up to --max-np; -np is how many it needs to begin.
+Result<Placement> placement_of(const FlagValues& flags, ElasticOptions& elastic) {
   constexpr double kMostRanks = 1 << 20;
   const double wanted = number_of(flags, "--num-proc", 0);
   if (wanted > kMostRanks) return invalid(text("-np ", wanted, ": at most ", kMostRanks, " ranks"));
-  HORO_ASSIGN(const auto hosts, hosts_of(flags));
-  int64_t slots = 0;
-  for (const Host& host : hosts) slots += host.slots;
+  HORO_ASSIGN(elastic.offered, hosts_of(flags, elastic));
+  const int64_t slots = slots_of(elastic.offered);
   const bool says_how_many = flags.has("--hosts") || flags.has("--hostfile") || flags.has("--host-discovery-script");
   if (wanted == 0 && !says_how_many) return invalid("-np is missing: how many ranks? (horo run -np 4 python train.py)");
-  return place_ranks(hosts, static_cast<int>(wanted > 0 ? wanted : static_cast<double>(slots)));
+  int64_t ranks = wanted > 0 ? static_cast<int64_t>(wanted) : slots;
+  const bool enough = slots >= ranks;
+  if (elastic.wanted && enough) ranks = elastic.most > 0 ? std::min<int64_t>(slots, elastic.most) : slots;
+  return place_ranks(elastic.offered, static_cast<int>(std::min<int64_t>(ranks, 1 << 20)));
 }
 
 std::vector<std::string> interfaces_of(const FlagValues& flags) {
@@ -99,17 +133,48 @@ Result<SshOptions> ssh_of(const FlagValues& flags, Duration start_timeout) {
   return ssh;
 }
 
-/// --min-np and --max-np are about the ranks that the job begins with: nobody enters later.
-Status make_elastic(const FlagValues& flags, RunOptions& options) {
-  if (!flags.has("--min-num-proc") && !flags.has("--max-num-proc")) return {};
-  const auto size = static_cast<int>(options.placement.ranks.size());
-  const auto least = static_cast<int>(number_of(flags, "--min-num-proc", 1));
-  const auto most = static_cast<int>(number_of(flags, "--max-num-proc", size));
-  if (least > size) return invalid(text("--min-np ", least, " with ", size, " ranks; give -np ", least, " or more"));
-  if (most < size) return invalid(text("--max-np ", most, " with ", size, " ranks; give -np ", most, " or fewer"));
-  options.least_ranks = least;
-  options.variables["HORO_ELASTIC_MIN_RANKS"] = std::to_string(least);
-  options.variables["HOROVOD_ELASTIC"] = "1";
+/// What the flags say; the hosts come later. As Horovod has it: --min-np is -np if it is not given.
+Result<ElasticOptions> elastic_of(const FlagValues& flags) {
+  ElasticOptions elastic;
+  elastic.script = flags.find("--host-discovery-script").value_or("");
+  elastic.wanted = flags.has("--min-num-proc") || flags.has("--max-num-proc") || !elastic.script.empty();
+  elastic.slots_per_host = static_cast<int>(number_of(flags, "--slots-per-host", 1));
+  elastic.timeout = seconds_of(number_of(flags, "--elastic-timeout", 600));
+  const auto wanted = static_cast<int>(number_of(flags, "--num-proc", 0));
+  elastic.least = static_cast<int>(number_of(flags, "--min-num-proc", std::max(wanted, 1)));
+  elastic.most = static_cast<int>(number_of(flags, "--max-num-proc", 0));
+  const int begins = wanted > 0 ? wanted : elastic.least;
+  if (elastic.least > begins) {
+    return invalid(text("--min-np ", elastic.least, " with ", begins, " ranks; give -np ", elastic.least, " or more"));
+  }
+  if (elastic.most > 0 && elastic.most < begins) {
+    return invalid(text("--max-np ", elastic.most, " with ", begins, " ranks; give -np ", elastic.most, " or fewer"));
+  }
+  const auto range = flags.values.find("--blacklist-cooldown-range");
+  if (range == flags.values.end()) return elastic;
+  const Cooldown cooldown{seconds_of(std::stod(range->second.front())), seconds_of(std::stod(range->second.back()))};
+  if (cooldown.least > cooldown.most || cooldown.least == Duration::zero()) {
+    return invalid(text("--blacklist-cooldown-range ", range->second.front(), " ", range->second.back(),
+                        ": the first number of seconds must be above 0 and not above the second"));
+  }
+  elastic.cooldown = cooldown;
+  return elastic;
+}
+
+/// What the ranks of an elastic job find.
+void add_elastic_variables(const ElasticOptions& elastic, Environment::Variables& variables) {
+  if (!elastic.wanted) return;
+  variables["HORO_ELASTIC"] = variables["HOROVOD_ELASTIC"] = "1";
+  variables["HORO_ELASTIC_MIN_RANKS"] = std::to_string(elastic.least);
+  variables["HORO_ELASTIC_MAX_RANKS"] = elastic.most > 0 ? std::to_string(elastic.most) : "";
+}
+
+Status check_elastic(const FlagValues& flags, const RunOptions& options) {
+  const ElasticOptions& elastic = options.elastic;
+  if (elastic.cooldown && !elastic.wanted) {
+    return invalid("--blacklist-cooldown-range is for elastic jobs; give --min-np, too");
+  }
+  if (elastic.wanted && flags.is_on("--mpi")) return invalid("an elastic job with --mpi: mpirun starts no ranks later");
   return {};
 }
 
@@ -139,7 +204,9 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   options.command = flags.command;
   if (options.command.empty())
     return invalid("no command: what are the ranks to run? (horo run -np 4 python train.py)");
-  HORO_ASSIGN(options.placement, placement_of(flags));
+  HORO_ASSIGN(options.elastic, elastic_of(flags));
+  HORO_TRY(check_elastic(flags, options));
+  HORO_ASSIGN(options.placement, placement_of(flags, options.elastic));
   options.variables = variables_of(flags, horo_knobs_markdown());
   options.interfaces = interfaces_of(flags);
   options.output_folder = flags.find("--output-filename").value_or("");
@@ -168,7 +235,7 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
     return invalid(
         "--gpus-per-rank with --mpi: mpirun starts the ranks; they take torch.cuda.set_device(hvd.local_rank())");
   }
-  HORO_TRY(make_elastic(flags, options));
+  add_elastic_variables(options.elastic, options.variables);
   return options;
 }
 

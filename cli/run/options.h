@@ -1,12 +1,14 @@
 // What the user wants of `horo run`, complete and checked.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/run/flags.h"
 #include "cli/run/hosts.h"
 #include "cli/run/remote.h"
+#include "cli/run/roster.h"
 
 #include "horo/base/deadline.h"
 
@@ -17,6 +19,18 @@ struct MpiOptions {
   bool wanted = false;
   std::string arguments;  ///< More words for mpirun.
   std::string binding;    ///< Instead of its usual ones.
+};
+
+/// A job that may lose ranks and gain others.
+struct ElasticOptions {
+  bool wanted = false;
+  int least = 0;  ///< --min-np
+  int most = 0;   ///< --max-np; 0: as many as there are slots.
+  Duration timeout = std::chrono::seconds(600);
+  std::optional<Cooldown> cooldown;  ///< Nothing: what failed is not used again.
+  std::string script;                ///< That knows the hosts; empty: they are fixed.
+  int slots_per_host = 1;
+  std::vector<Host> offered;  ///< All hosts and slots at the start.
 };
 
 struct RunOptions {
@@ -37,11 +51,12 @@ struct RunOptions {
   Duration grace = std::chrono::seconds(5);
   uint16_t store_port = 0;
   MpiOptions mpi;
-  int least_ranks = 0;             ///< With fewer the job ends; 0: with any rank that is lost.
+  ElasticOptions elastic;
   std::vector<std::string> notes;  ///< Lines for the user.
 };
 
-/// Reads the files and runs the discovery script that the flags name. kInvalidArgument says what is wrong.
+/// Reads the files and runs the discovery script that the flags name, until it offers enough slots. kInvalidArgument
+/// says what is wrong.
 Result<RunOptions> make_options(FlagValues flags, const Environment& environment);
 
 /// Of the file that a flag names. kInvalidArgument when it cannot be read.

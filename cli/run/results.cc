@@ -44,6 +44,14 @@ Result<Results> Results::open(const std::string& folder, int ranks) {
   return results;
 }
 
+void Results::add_rank(int rank) {
+  if (static_cast<size_t>(rank) >= files_.size()) files_.resize(static_cast<size_t>(rank) + 1);
+  auto file = create(text(folder_, "/rank.", rank));
+  RankFile& place = files_[static_cast<size_t>(rank)];
+  place.lost = !file.ok();
+  if (file.ok()) place.file = std::move(*file);
+}
+
 void Results::write(int rank, std::string_view bytes) {
   if (rank < 0 || static_cast<size_t>(rank) >= files_.size()) return;
   if (std::find(returned_.begin(), returned_.end(), rank) == returned_.end()) returned_.push_back(rank);

@@ -18,6 +18,8 @@ class Results {
   /// The folder must exist. kInvalidArgument when its files cannot be made.
   static Result<Results> open(const std::string& folder, int ranks);
 
+  /// One more rank; without its file what it hands back is lost.
+  void add_rank(int rank);
   /// Bytes as they came from a rank. What does not fit on the disk is told by outcome.json.
   void write(int rank, std::string_view bytes);
   void note_end(const RankEnd& end) { ends_.push_back(end); }

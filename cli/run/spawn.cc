@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -121,6 +122,12 @@ Result<Child> spawn(const SpawnOptions& options) {
   child.handle = net::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   child.trouble = std::move(trouble.from);
   return child;
+}
+
+std::optional<EndedChild> ended_child() {
+  siginfo_t info{};
+  if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return {};
+  return EndedChild{info.si_pid, info.si_code == CLD_EXITED && info.si_status == 0};
 }
 
 Result<std::string> find_program(const std::string& name, std::string_view path) {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,13 @@ struct Child {
 /// Starts it in a session of its own, with no signal blocked or ignored. Only system calls between fork and exec:
 /// threads are fine.
 Result<Child> spawn(const SpawnOptions& options);
+
+/// A child that has ended and is still to be reaped, so that its number and that of its process group are its own.
+struct EndedChild {
+  pid_t pid = 0;
+  bool well = false;  ///< With code 0.
+};
+std::optional<EndedChild> ended_child();
 
 /// What a shell would run for `name`: itself when it has a slash, else the first of `path` (a:b:c) that has it.
 /// kNotFound.

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/hosts.h"
 #include "cli/run/life.h"
 
 namespace horo::cli::launch {
@@ -14,7 +13,6 @@ namespace horo::cli::launch {
 std::string how(const RankEnd& end);
 
 /// Lines for the user; none for a job that ended well. `tail` gives a rank's last lines.
-std::vector<std::string> summary(const JobLife& life, const Placement& placement,
-                                 const std::function<std::vector<std::string>(int rank)>& tail);
+std::vector<std::string> summary(const JobLife& life, const std::function<std::vector<std::string>(int rank)>& tail);
 
 }  // namespace horo::cli::launch

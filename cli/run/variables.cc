@@ -49,6 +49,16 @@ Environment::Variables variables_of(const RankPlace& place, const Placement& pla
   return variables;
 }
 
+Environment::Variables variables_of_newcomer(int seat, const std::string& host) {
+  Environment::Variables variables{{"HORO_SEAT", text(seat)}};
+  for (const char* name : {"RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME"}) {
+    const std::string value = std::string_view(name) == "HOSTNAME" ? host : "";
+    variables[text("HORO_", name)] = value;
+    variables[text("HOROVOD_", name)] = value;
+  }
+  return variables;
+}
+
 Environment::Variables variables_of(const JobVariables& job) {
   return {
       {"HORO_JOB_ID", job.job},

@@ -13,6 +13,9 @@ namespace horo::cli::launch {
 /// What tells one rank its place, under the names of horo and under those that scripts for Horovod read.
 Environment::Variables variables_of(const RankPlace& place, const Placement& placement);
 
+/// Of a process that comes to a job that runs: it has a seat, and no place yet.
+Environment::Variables variables_of_newcomer(int seat, const std::string& host);
+
 /// What all ranks of a job get, beside the user's own variables.
 struct JobVariables {
   std::string job;

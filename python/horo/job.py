@@ -55,7 +55,9 @@ def _run_in(folder: Path, call: bytes, size: int, words: list[str], executable: 
     except FileNotFoundError:
         problem = said or f"horo run ended with exit code {code}"
         raise (ValueError if code == 2 else RuntimeError)(problem) from None
-    results = {rank: _read_result(folder / f"rank.{rank}") for rank in range(size)}
+    # Of an elastic job there may be more than it began with.
+    ranks = sorted(int(path.name.removeprefix("rank.")) for path in folder.glob("rank.*"))
+    results = {rank: _read_result(folder / f"rank.{rank}") for rank in ranks}
     returned = [result["value"] for result in results.values() if result is not None and "value" in result]
     if code == 0 and returned and (elastic or len(returned) == size):
         return [pickle.loads(value) for value in returned]

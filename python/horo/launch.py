@@ -41,8 +41,11 @@ def run(
     returned, in their order.
 
     An exception of a rank is raised here, with the rank's traceback as its cause (a RankTraceback, which knows the
-    rank). RankFailedError is raised for a rank that ended without one. With `min_num_proc` the job goes on without
-    ranks that are lost, as long as so many are left, and those return something (docs/elastic.md). `hosts` ("a:2,b:4")
+    rank). RankFailedError is raised for a rank that ended without one. With `min_num_proc`, `max_num_proc` or
+    `host_discovery_script` the job is elastic: it goes on without ranks that are lost, others enter while it runs, and
+    what those returned that are there at the end is returned, in the order in which they were started
+    (docs/elastic.md). `slots` is for hosts for which the script prints no number; `cooldown_range` is a pair of
+    seconds after which a slot that failed is used again. `hosts` ("a:2,b:4")
     and `hostfile` are those of `horo run`, as are the other arguments. The function goes by value with cloudpickle
     where that is installed; without it, it has to be importable on the ranks by its name.
     """
@@ -54,11 +57,8 @@ def run(
         network_interfaces = network_interface if network_interfaces is None else network_interfaces
     min_num_proc = min_np if min_num_proc is None else min_num_proc
     max_num_proc = max_np if max_num_proc is None else max_num_proc
-    _refuse_growing(
-        slots=slots,
-        cooldown_range=cooldown_range,
-        host_discovery_script=host_discovery_script,
-    )
+    if cooldown_range is not None and len(cooldown_range) != 2:
+        raise ValueError(f"cooldown_range is a pair of seconds, not {cooldown_range!r}")
     if network_interfaces is not None and not isinstance(network_interfaces, str):
         network_interfaces = ",".join(network_interfaces)
     if isinstance(num_proc, bool) or not isinstance(num_proc, int) or num_proc < 1:
@@ -77,14 +77,18 @@ def run(
         "--min-num-proc": min_num_proc,
         "--max-num-proc": max_num_proc,
         "--reset-limit": reset_limit,
+        "--host-discovery-script": host_discovery_script,
+        "--slots-per-host": slots,
     }
     switches = {"--disable-cache": disable_cache, "--verbose": verbose, "--gloo": use_gloo, "--mpi": use_mpi}
     words = [f"{name}={value}" for name, value in flags.items() if value is not None]
     words += [name for name, value in switches.items() if value]
+    if cooldown_range is not None:
+        words += ["--blacklist-cooldown-range", *map(str, cooldown_range)]
     # Ranks import this package too, and start sooner without all that this needs.
     from horo.job import run_job
 
-    elastic = min_num_proc is not None or max_num_proc is not None
+    elastic = any(value is not None for value in (min_num_proc, max_num_proc, host_discovery_script))
     return run_job((func, tuple(args), dict(kwargs or {})), num_proc, words, executable or sys.executable, elastic)
 
 
@@ -96,11 +100,3 @@ def run_commandline() -> NoReturn:
 
     program = str(program_path())
     os.execv(program, [program, "run", *sys.argv[1:]])
-
-
-def _refuse_growing(**arguments: Any) -> None:
-    given = [name for name, value in arguments.items() if value is not None]
-    if given:
-        raise NotImplementedError(
-            f"{', '.join(given)}: in this version no ranks enter a job that runs; use num_proc and hosts or hostfile"
-        )

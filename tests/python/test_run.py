@@ -184,14 +184,29 @@ def test_the_signature_is_horovods() -> None:
     assert all(parameters[name].default is None for name in names[4:])
 
 
-def test_old_names_work_and_those_of_growing_jobs_are_refused() -> None:
+def test_old_names_work() -> None:
     with pytest.warns(DeprecationWarning, match="num_proc"):
         assert horo.run(os.getcwd, np=2) == [os.getcwd()] * 2
     with pytest.warns(DeprecationWarning, match="network_interfaces"):
         assert horo.run(os.getcwd, network_interface="lo") == [os.getcwd()]
-    for name in ("host_discovery_script", "slots", "cooldown_range"):
-        with pytest.raises(NotImplementedError, match=f"{name}: .*no ranks enter"):
-            horo.run(os.getcwd, **{name: 1})
+
+
+def test_elastic_arguments_reach_the_launcher() -> None:
+    variables = horo.run(
+        lambda: [os.environ[name] for name in ("HORO_SEAT", "HORO_ELASTIC_MIN_RANKS", "HORO_ELASTIC_MAX_RANKS")],
+        num_proc=2,
+        max_num_proc=3,
+        host_discovery_script="echo localhost",
+        slots=5,
+        cooldown_range=(1, 5),
+    )
+    assert variables == [["0", "2", "3"], ["1", "2", "3"], ["2", "2", "3"]]
+    with pytest.raises(ValueError, match="pair of seconds"):
+        horo.run(os.getcwd, min_num_proc=1, cooldown_range=(1,))
+    with pytest.raises(ValueError, match="not above the second"):
+        horo.run(os.getcwd, min_num_proc=1, cooldown_range=(5, 1))
+    with pytest.raises(ValueError, match="code 3"):
+        horo.run(os.getcwd, host_discovery_script="exit 3")
 
 
 def die_or(survive: Callable[[], object]) -> int:

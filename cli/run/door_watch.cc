@@ -1,0 +1,116 @@
+#include "cli/run/door_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "horo/base/text.h"
+#include "horo/rendezvous/door.h"
+
+namespace horo::cli::launch {
+
+namespace {
+
+/// The store is ours: it answers at once, or something is very wrong.
+constexpr Duration kLimit = std::chrono::seconds(5);
+
+/// Of keys ".../SEAT/ATTEMPT".
+std::set<int> seats_of(const rendezvous::Entries& entries, size_t prefix) {
+  std::set<int> seats;
+  for (const auto& [key, value] : entries) seats.insert(std::atoi(key.c_str() + prefix));
+  return seats;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DoorWatch>> DoorWatch::start(const net::Address& at,
+                                                    const rendezvous::TcpStoreOptions& options) {
+  HORO_ASSIGN(net::Wake wake, net::Wake::create());
+  std::unique_ptr<DoorWatch> watch(new DoorWatch(std::move(wake), at, options));
+  HORO_ASSIGN(watch->thread_,
+              Thread::start("horo-door", [self = watch.get()](const std::stop_token& stop) { self->work(stop); }));
+  return watch;
+}
+
+void DoorWatch::add(Wish wish) {
+  const std::lock_guard lock(mutex_);
+  wishes_.push_back(std::move(wish));
+  changed_.notify_all();
+}
+
+void DoorWatch::ask_to_leave(int seat, const std::string& why) { add({Wish::Kind::kLeave, seat, why}); }
+void DoorWatch::newcomer_ended(int seat) { add({Wish::Kind::kEnded, seat, {}}); }
+void DoorWatch::look() { add({Wish::Kind::kLook, 0, {}}); }
+
+void DoorWatch::look_often(bool often) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(often_, often) != often) changed_.notify_all();
+}
+
+DoorWatch::Answer DoorWatch::take() {
+  wake_.drain();
+  const std::lock_guard lock(mutex_);
+  return std::exchange(answer_, {});
+}
+
+void DoorWatch::work(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::vector<Wish> wishes;
+    bool often = false;
+    {
+      std::unique_lock lock(mutex_);
+      const auto waits_for = [&] { return !wishes_.empty() || (often_ && !often); };
+      if (often_) {
+        changed_.wait_for(lock, stop, kInterval, [&] { return !wishes_.empty(); });
+      } else {
+        changed_.wait(lock, stop, waits_for);
+      }
+      if (stop.stop_requested()) return;
+      wishes = std::exchange(wishes_, {});
+      often = often_;
+    }
+    fulfil(wishes);
+    const auto is_look = [](const Wish& wish) { return wish.kind == Wish::Kind::kLook; };
+    const bool asked = std::any_of(wishes.begin(), wishes.end(), is_look);
+    if (often || asked) find_admitted(asked);
+  }
+}
+
+void DoorWatch::fulfil(const std::vector<Wish>& wishes) {
+  const Deadline limit = Deadline::after(kLimit);
+  if (!store_) {
+    auto store = rendezvous::TcpStore::connect(at_, options_, limit);
+    if (!store.ok()) return;
+    store_ = std::move(*store);
+  }
+  rendezvous::Door door(*store_, options_.job);
+  for (const Wish& wish : wishes) {
+    if (wish.kind == Wish::Kind::kEnded) door.newcomer_ended(wish.seat, limit);
+    if (wish.kind != Wish::Kind::kLeave) continue;
+    // Without an answer the rank stays, and is ended at its limit.
+    if (!door.ask_to_leave(wish.seat, wish.why, limit).ok()) store_.reset();
+    if (!store_) return;
+  }
+}
+
+void DoorWatch::find_admitted(bool asked) {
+  std::optional<std::set<int>> admitted;
+  if (store_) {
+    const Deadline limit = Deadline::after(kLimit);
+    const std::string prefix = text(options_.job, "/elastic/admit/");
+    const auto entries = store_->list(prefix, limit);
+    const auto changes = rendezvous::Door(*store_, options_.job).look(limit);
+    if (entries.ok() && changes.ok()) {
+      admitted = seats_of(*entries, prefix.size());
+      // Those who knock again were not let in after all.
+      for (const rendezvous::Newcomer& who : changes->newcomers) admitted->erase(who.seat);
+    } else {
+      store_.reset();
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (admitted) answer_.admitted = std::move(admitted);
+  answer_.looked |= asked;
+  wake_.signal();
+}
+
+}  // namespace horo::cli::launch
