@@ -2,7 +2,7 @@
 # Builds horo from source on a machine with a GPU, needs no network, runs all tests and measurements that need the GPU,
 # and prints one short table; fails on any wrong result. docs/gpu.md says what the machine must have.
 #
-#   tools/gpu.sh [OUTPUT_FOLDER]      CMAKE_ARGS: more for cmake. PARTS: which (build check kernels operations ...).
+#   tools/gpu.sh [OUTPUT_FOLDER]      CMAKE_ARGS: more for cmake. PARTS: which (build check operations ...).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-${OUT:-build/gpu-results}}
@@ -74,6 +74,7 @@ if wanted nccl; then
 fi
 if wanted training; then
   run optimizer-2 60 horo run -np 2 "$python" "$(gpu training)" optimizer
+  run own-ddp-2 60 horo run -np 2 "$python" "$(gpu training)" own
   run amp-2 60 horo run -np 2 "$python" "$(gpu training)" amp
   for ranks in 1 2; do
     rm -f "/tmp/horo-gpu-store-$$"
@@ -115,8 +116,8 @@ if wanted cpu; then
   command -v mpicxx >/dev/null && mpicxx -std=c++20 -O2 -I. bench/peers/openmpi/*.cc cli/bench/participant.cc \
     cli/bench/pattern.cc cli/bench/protocol.cc build/gpu/libhoro_base.a -ldl -lpthread \
     -o build/gpu/bin/horo_peer_openmpi >"$logs/openmpi-peer.log" 2>&1 && peers+=,openmpi
-  for ranks in 2 4 8 16; do
-    run cpu-$ranks 40 horo bench allreduce -np $ranks --sizes 4,64K,1M,64M --rounds 5 --seconds 0.05 --peers $peers
+  for ranks in ${CPU_RANKS:-2 4 8 16}; do
+    run "cpu-$ranks" 90 horo bench allreduce -np "$ranks" --sizes 4,64K,1M,64M --rounds 5 --seconds 0.05 --peers $peers
     cat "$logs/cpu-$ranks.log"
   done
 fi

@@ -45,6 +45,7 @@ typedef struct horo_device_reduction {
 typedef struct horo_device_identity {
   unsigned char uuid[16];
   char address[16]; /* "0000:3b:00.0", for people */
+  int in_turns;     /* 1: it serves one process at a time, and changing to the next one takes long */
 } horo_device_identity;
 
 /* An operation between devices. The kinds have the numbers that they have on the wire; dtype and op are those of

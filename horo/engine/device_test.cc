@@ -94,10 +94,13 @@ void compare_with_host(Runtime& runtime, uint64_t count) {
 
 TEST(DeviceGroup, EveryOperationGivesTheBitsThatItGivesOnTheHost) {
   for (int ranks : {1, 2, 3}) {
-    for (const char* path : {"auto", "direct", "staged"}) {
-      run(ranks, {{"HORO_DEVICE_PATH", path}}, [](Runtime& runtime) {
+    for (const char* path : {"auto", "direct", "in turns", "staged"}) {
+      const bool in_turns = path == std::string("in turns");
+      HostDevice::get().in_turns = in_turns;
+      run(ranks, {{"HORO_DEVICE_PATH", in_turns ? "direct" : path}, {"HORO_SHARE_GPUS", "1"}}, [](Runtime& runtime) {
         for (uint64_t count : {1, 1000, 70001}) compare_with_host(runtime, count);
       });
+      HostDevice::get().in_turns = false;
     }
     run(ranks, {{"HORO_STAGING", "64MiB"}}, [](Runtime& runtime) {
       // So large that each member reduces a slice.
@@ -145,8 +148,15 @@ TEST(DeviceGroup, MembersThatCannotMapEachOthersMemoryGoThroughTheHost) {
   HostDevice::get().refuses_import = false;
 }
 
-TEST(DeviceGroup, MemoryThatWasExportedIsReducedWhereItLies) {
-  run(2, {}, [](Runtime& runtime) {
+class DeviceMemory : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { HostDevice::get().in_turns = GetParam(); }
+  void TearDown() override { HostDevice::get().in_turns = false; }
+};
+INSTANTIATE_TEST_SUITE_P(InTurns, DeviceMemory, testing::Bool());
+
+TEST_P(DeviceMemory, ThatWasExportedIsReducedWhereItLies) {
+  run(2, {{"HORO_SHARE_GPUS", "1"}}, [](Runtime& runtime) {
     group::Group& world = runtime.engine().world();
     auto devices = runtime.engine().devices().get();
     ASSERT_TRUE(devices.ok());

@@ -172,10 +172,42 @@ Status DeviceOperations::allreduce_whole(Call& call, bool exported) {
   return call.barrier();
 }
 
+// On a device that serves one process at a time the first member does all of the work that is common: then the device
+// changes to every other member twice, to pack and to fetch, where slices make it change to each three times.
+Status DeviceOperations::allreduce_in_turns(Call& call) {
+  const uint64_t begin = 0, bytes = call.operation.total_bytes();
+  const bool leads = member_ == 0;
+  const bool exported = call.lane->devices.find_exported(leads ? call.out : call.in, bytes).has_value();
+  Status ready;
+  if (leads) {
+    if (!exported) ready = call.lane->ensure_window(bytes);
+  } else {
+    ready = exported ? call.finish() : put_into_window(call, {&begin, 1}, {&bytes, 1}, -1);
+  }
+  const std::byte* mine = nullptr;  // The first shows where the result will be.
+  if (ready.ok()) mine = !exported ? call.lane->window->base : (leads ? call.out : call.in);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = call.in == call.out;
+  if (leads) {
+    HORO_TRY(
+        reduce_slice(call, bases, 0, call.operation.count, call.out, exported ? nullptr : call.lane->window->base));
+    HORO_TRY(call.finish());
+  }
+  HORO_TRY(call.barrier());
+  if (!leads) {
+    HORO_TRY(call.lane->queue->copy(call.out, bases[0], bytes));
+    HORO_TRY(call.finish());
+  }
+  return call.barrier();
+}
+
 // Each member reduces its slice out of everybody's memory, and fetches the other slices from those who reduced them.
 // In memory that was exported both happens in place; otherwise the window has the slices for others, and its own
 // member's slice when it is reduced. The last barrier lets nobody change what another still reads.
 Status DeviceOperations::allreduce(Call& call) {
+  if (in_turns_) return allreduce_in_turns(call);
   const uint64_t bytes = call.operation.total_bytes();
   const bool exported = call.lane->devices.find_exported(call.in, bytes).has_value();
   const bool in_place = exported && call.in == call.out;

@@ -123,6 +123,7 @@ class DeviceOperations {
   Result<bool> exchange_handles(Call& call, const device::Exported& mine, const std::vector<Record>& records);
   Status allreduce(Call& call);
   Status allreduce_whole(Call& call, bool exported);
+  Status allreduce_in_turns(Call& call);
   Status reducescatter(Call& call);
   Status broadcast(Call& call);
   Status allgather(Call& call);
@@ -139,6 +140,7 @@ class DeviceOperations {
   bool mapping_works_ = true;  ///< The same on all members.
   bool fabric_works_ = true;   ///< The same.
   bool introduced_ = false;    ///< The same.
+  bool in_turns_ = false;      ///< The same: all members use one device, which serves one of them at a time.
   std::string shared_;         ///< Who uses one device.
   const char* ran_ = "none";
   std::map<int, std::unique_ptr<Lane>> lanes_;

@@ -21,7 +21,8 @@ namespace horo::group::testing {
 struct HostDevice {
   std::atomic<bool> refuses_import{false};
   std::atomic<bool> refuses_copies{false};
-  std::atomic<int> allocations{0};  ///< Of the device's memory, that are not freed.
+  std::atomic<bool> in_turns{false};  ///< All processes are known to have the same one, which serves one at a time.
+  std::atomic<int> allocations{0};    ///< Of the device's memory, that are not freed.
   std::atomic<int> mappings{0};
   std::atomic<int> imports{0}, transfers{0}, copies{0};
   std::mutex mutex;
@@ -103,6 +104,13 @@ inline int host_copy(void*, const horo_device_copy* pieces, size_t count) {
   return 0;
 }
 
+inline int host_identify(int, horo_device_identity* identity) {
+  if (!HostDevice::get().in_turns) return refused();
+  *identity = {};
+  identity->in_turns = 1;
+  return 0;
+}
+
 inline int host_reduce(void*, const horo_device_reduction* reduction) {
   const auto dtype = static_cast<DType>(reduction->dtype);
   const size_t bytes = reduction->count * size_of(dtype);
@@ -171,7 +179,7 @@ inline const horo_device_plugin& host_device() {
             return 0;
           },
       .forget = [](void* event) { delete static_cast<int*>(event); },
-      .identify = [](int, horo_device_identity*) { return refused(); },
+      .identify = host_identify,
       .fabric_version = nullptr,
       .fabric_reduces = nullptr,
       .fabric_id = nullptr,

@@ -95,8 +95,7 @@ inline constexpr ChoiceKnob kDevicePath{
     {.name = "HORO_DEVICE_PATH",
      .fallback = "auto",
      .help = "How ranks operate on the memory of devices: by NCCL (each rank has a GPU of its own), straight out of "
-             "each other's (on one host), or through the memory of the host; auto: the first of the last two that "
-             "works.",
+             "each other's (on one host), or through the memory of the host; auto: the first of these that works.",
      .choices = "auto|nccl|direct|staged",
      .test = "DeviceGroup.TheWayCanBeForcedByName"}};
 inline constexpr BoolKnob kShareDevices{

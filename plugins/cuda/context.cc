@@ -51,6 +51,23 @@ Result<CUfunction> Context::kernel(const KernelKey& key) {
   return function;
 }
 
+Result<Context::Event*> Context::take_event() {
+  std::lock_guard lock(mutex_);
+  if (events_.empty()) {
+    CUevent made = nullptr;
+    HORO_TRY(check(driver_, driver_.cuEventCreate(&made, kEventDisableTiming), "cuEventCreate"));
+    return new Event{*this, made};
+  }
+  Event* event = events_.back();
+  events_.pop_back();
+  return event;
+}
+
+void Context::give_back(Event* event) {
+  std::lock_guard lock(event->context.mutex_);
+  event->context.events_.push_back(event);
+}
+
 Result<Context*> context_of(int device) {
   static std::mutex mutex;
   static std::array<std::unique_ptr<Context>, 64> all;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "plugins/cuda/driver.h"
 
@@ -29,6 +30,15 @@ class Context {
   int processors() const { return processors_; }
   /// Compiled at first use, or read from the cache. The context must be current.
   Result<CUfunction> kernel(const KernelKey& key);
+
+  /// An event without a time. Given back it is used again: making one takes longer than recording it. The context must
+  /// be current.
+  struct Event {
+    Context& context;
+    CUevent event;
+  };
+  Result<Event*> take_event();
+  static void give_back(Event* event);
 
   /// Makes it the thread's current context for as long as this lives.
   class Use {
@@ -56,6 +66,7 @@ class Context {
   std::mutex mutex_;
   std::map<std::string, CUmodule> modules_;
   std::map<KernelKey, CUfunction> kernels_;
+  std::vector<Event*> events_;  ///< Free ones.
 };
 
 /// The contexts of this process, by the number that the driver gives a device; each is opened once and stays.

@@ -33,6 +33,7 @@ inline constexpr unsigned kEventDisableTiming = 2, kEventBlockingSync = 1;
 inline constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr int kAttributeMajor = 75, kAttributeMinor = 76, kAttributeProcessors = 16;
+inline constexpr int kAttributeMps = 133;  ///< Processes share the device by MPS. Older drivers do not know it.
 inline constexpr int kCaptureNone = 0;
 
 /// Functions of libcuda; null where they are missing.

@@ -166,6 +166,23 @@ TEST(FabricGroup, EveryOperationGivesWhatItGivesOnTheHost) {
   }
 }
 
+TEST(FabricGroup, AnAverageOfOneRankIsWrittenToItsEnd) {
+  Job job;
+  run(1, job, [](Runtime& runtime) {
+    for (uint64_t count : {1ULL, 7ULL, 4097ULL, 70'001ULL, 262'145ULL}) {  // 17 of 70,001 are what NCCL leaves out.
+      for (Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReduceScatter}) {
+        collective::Operation operation = operation_of(kind, count, 0);
+        operation.counts = {count};
+        operation.op = ReduceOp::kAverage;
+        std::vector<float> given = values(count, 0), got(count, -1.0F);
+        ASSERT_TRUE(runtime.engine().world().run(operation, in(given), out(got)).ok());
+        EXPECT_EQ(got, given) << transport::name(kind) << " of " << count;
+        EXPECT_EQ(runtime.engine().world().device_path_name(), "nccl");
+      }
+    }
+  });
+}
+
 TEST(FabricGroup, EveryMemberMakesTheSameCallsInTheSameOrder) {
   Job job;
   run(2, job, [](Runtime& runtime) {
@@ -249,25 +266,46 @@ TEST(FabricGroup, RanksOnOneDeviceAreWarnedUnlessTheyMeanIt) {
   });
 }
 
-TEST(FabricGroup, MembersThatCannotBeConnectedSaySoTogether) {
-  Job job{.settings = {{"HORO_TIMEOUT", "500ms"}}, .behaviour = {.refuses = 1}};
-  run(2, job, [&](Runtime& runtime) {
-    std::vector<float> data(8, 1.0F);
-    const Status status = allreduce(runtime.engine().world(), data, runtime.rank());
-    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
-  });
-  EXPECT_TRUE(contains(Plugin::get().calls(0), "CommAbort")) << "who waited in vain";
-  EXPECT_FALSE(contains(Plugin::get().calls(0), "CommDestroy"));
-  EXPECT_GE(job.warnings.size(), 1u);
+TEST(FabricGroup, MembersThatCannotBeConnectedTakeAnotherWayTogether) {
+  for (const std::string path : {"auto", "nccl"}) {
+    Job job{.settings = {{"HORO_DEVICE_PATH", path}, {"HORO_TIMEOUT", "500ms"}}, .behaviour = {.refuses = 1}};
+    run(2, job, [&](Runtime& runtime) {
+      for (int turn = 0; turn < 2; ++turn) {
+        std::vector<float> data(8, 1.0F);
+        const Status status = allreduce(runtime.engine().world(), data, runtime.rank());
+        if (path == "auto") {
+          ASSERT_TRUE(status.ok()) << status;
+          EXPECT_EQ(runtime.engine().world().device_path_name(), "staged");
+          EXPECT_EQ(data, std::vector<float>(8, 2.0F));
+        } else {
+          EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+          break;
+        }
+      }
+    });
+    EXPECT_TRUE(contains(Plugin::get().calls(0), "CommAbort")) << "who waited in vain";
+    EXPECT_FALSE(contains(Plugin::get().calls(0), "CommDestroy"));
+    EXPECT_GE(job.warnings.size(), 1u);
+  }
 }
 
-TEST(FabricGroup, NcclIsNotTakenUnlessItIsAskedFor) {
+TEST(FabricGroup, NcclIsTakenByItselfWhereEachRankHasADeviceOfItsOwn) {
   Job job{.settings = {{"HORO_DEVICE_PATH", "auto"}}};
   run(2, job, [](Runtime& runtime) {
     std::vector<float> data(8, 1.0F);
     ASSERT_TRUE(allreduce(runtime.engine().world(), data, runtime.rank()).ok());
-    EXPECT_EQ(runtime.engine().world().device_path_name(), "staged");
+    EXPECT_EQ(runtime.engine().world().device_path_name(), "nccl");
     EXPECT_EQ(data, std::vector<float>(8, 2.0F));
+  });
+}
+
+TEST(FabricGroup, ARankAloneHasNothingToSendUnlessNcclIsForced) {
+  Job job{.settings = {{"HORO_DEVICE_PATH", "auto"}}};
+  run(1, job, [](Runtime& runtime) {
+    std::vector<float> data(8, 1.0F), before = data;
+    ASSERT_TRUE(allreduce(runtime.engine().world(), data, 0).ok());
+    EXPECT_EQ(runtime.engine().world().device_path_name(), "local");
+    EXPECT_EQ(data, before);
   });
   EXPECT_STREQ(Plugin::get().calls(0), "");
 }

@@ -147,7 +147,10 @@ Result<bool> Communicator::run(Queue& queue, const horo_device_collective& colle
   call.size = collective.dtype >= 0 && collective.dtype <= kC128 ? kSizes[collective.dtype] : 1;
   call.type = reduces ? kTypes[collective.dtype] : kUint8;
   call.unit = reduces ? (collective.dtype >= kC64 ? 2 : 1) : call.size;
-  call.op = reduces ? kOperations[collective.op] : 0;
+  // The average of one is itself. NCCL multiplies it by 1, in up to 32 segments whose length it rounds down, and leaves
+  // out what comes after the last of them: 17 of 70,001 floats.
+  const bool itself = members_ == 1 && collective.op == kAverage;
+  call.op = reduces ? kOperations[itself ? kSum : collective.op] : 0;
   return outcome(enqueue(call), "NCCL");
 }
 

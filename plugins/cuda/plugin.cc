@@ -169,7 +169,7 @@ int open_queue(int device, void** queue) {
 void close_queue(void* queue) { delete &queue_of(queue); }
 
 int queue_wait(void* queue, void* event) {
-  return guarded([&] { return queue_of(queue).wait(static_cast<CUevent>(event)); });
+  return guarded([&] { return queue_of(queue).wait(static_cast<Context::Event*>(event)->event); });
 }
 int queue_copy(void* queue, const horo_device_copy* pieces, size_t number) {
   return guarded([&] { return queue_of(queue).copy({pieces, number}); });
@@ -185,7 +185,7 @@ int queue_finish(void* queue, int may_spin) {
 }
 
 int record(int device, void* stream, void** event) {
-  return with(device, [&](Context&, const Driver& cuda) -> Status {
+  return with(device, [&](Context& context, const Driver& cuda) -> Status {
     const auto from = static_cast<CUstream>(stream);
     int capturing = kCaptureNone;
     HORO_TRY(check(cuda, cuda.cuStreamIsCapturing(from, &capturing), "cuStreamIsCapturing"));
@@ -194,16 +194,18 @@ int record(int device, void* stream, void** event) {
               "an operation while a CUDA graph is captured: other ranks would have to replay theirs at the same time; "
               "capture the parts before and after it"};
     }
-    CUevent made = nullptr;
-    HORO_TRY(check(cuda, cuda.cuEventCreate(&made, kEventDisableTiming), "cuEventCreate"));
-    *event = made;
-    return check(cuda, cuda.cuEventRecord(made, from), "cuEventRecord");
+    HORO_ASSIGN(Context::Event * taken, context.take_event());
+    Status recorded = check(cuda, cuda.cuEventRecord(taken->event, from), "cuEventRecord");
+    if (recorded.ok()) {
+      *event = taken;
+    } else {
+      Context::give_back(taken);
+    }
+    return recorded;
   });
 }
 
-void forget(void* event) {
-  if (const Result<Driver>& cuda = driver(); cuda.ok()) cuda->cuEventDestroy(static_cast<CUevent>(event));
-}
+void forget(void* event) { Context::give_back(static_cast<Context::Event*>(event)); }
 
 int identify(int device, horo_device_identity* identity) {
   return with(device, [&](Context&, const Driver& cuda) -> Status {
@@ -213,6 +215,8 @@ int identify(int device, horo_device_identity* identity) {
     HORO_TRY(check(cuda, cuda.cuDeviceGet(&number, device), "cuDeviceGet"));
     HORO_TRY(check(cuda, cuda.cuDeviceGetUuid(&uuid, number), "cuDeviceGetUuid"));
     std::memcpy(identity->uuid, uuid.bytes, sizeof identity->uuid);
+    int mps = 0;
+    identity->in_turns = cuda.cuDeviceGetAttribute(&mps, kAttributeMps, number) == kSuccess && mps != 0 ? 0 : 1;
     return check(cuda, cuda.cuDeviceGetPCIBusId(identity->address, sizeof identity->address, number),
                  "cuDeviceGetPCIBusId");
   });

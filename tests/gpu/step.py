@@ -1,5 +1,6 @@
 """A training step of a transformer of about 100 million parameters, all ranks on one GPU: without communication, with
-horo's DistributedOptimizer, and with torch's DDP over the back end horo, in turns. Run by horo run; rank 0 prints."""
+horo's DistributedOptimizer and DistributedDataParallel, and with torch's over the back end horo, in turns. Run by horo
+run; rank 0 prints."""
 
 from __future__ import annotations
 
@@ -44,11 +45,13 @@ def stepper(module: nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.T
 
 def variants(tokens: torch.Tensor) -> dict[str, Callable[[], None]]:
     made: dict[str, Callable[[], None]] = {}
-    for name in ("none", "optimizer", "ddp"):
+    for name in ("none", "optimizer", "ddp", "horo ddp"):
         torch.manual_seed(1)
         module: nn.Module = Transformer().cuda()
         if name == "ddp":
             module = nn.parallel.DistributedDataParallel(module)
+        elif name == "horo ddp":
+            module = hvd.DistributedDataParallel(module, gradient_as_bucket_view=True)
         optimizer: torch.optim.Optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
         if name == "optimizer":
             optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=module.named_parameters())

@@ -130,9 +130,19 @@ std::vector<char> reduced(const std::vector<const Call*>& all) {
   }
 }
 
+/// How many bytes NCCL writes of an average that has one member: up to 32 equal segments, of whole packs of 16 bytes,
+/// whose length is rounded down before it is rounded to packs. What is left over stays as it was.
+size_t averaged_alone(size_t count, size_t element) {
+  const size_t segments = std::min<size_t>(32, (count * element + (16 << 10) - 1) / (16 << 10));
+  const size_t pack = 16 / element, each = (count / segments + pack - 1) / pack * pack;
+  return std::min(count, segments * each) * element;
+}
+
 void collective(const std::vector<const Call*>& all) {
   const Call& first = *all[0];
-  const size_t bytes = first.count * static_cast<size_t>(kSizes[first.type]);
+  const auto element = static_cast<size_t>(kSizes[first.type]);
+  size_t bytes = first.count * element;
+  if (all.size() == 1 && first.op == 4 && bytes > 0) bytes = averaged_alone(first.count, element);
   if (first.name == "AllReduce" || first.name == "Reduce") {
     const std::vector<char> result = reduced(all);
     for (size_t m = 0; m < all.size(); ++m) {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from horo import _horo
+from horo.torch.tensors import current_stream
 
 _DTYPES = {getattr(torch, name): number for name, number in _horo.DTYPES.items() if hasattr(torch, name)}
 
@@ -47,8 +48,8 @@ class Place:
         """The element type and the device, as Group.submit takes them."""
         arguments = {} if self.dtype is None else {"dtype": self.dtype}
         if self.memory.is_cuda:
-            arguments["device"] = self.memory.get_device()
-            arguments["stream"] = torch.cuda.current_stream(self.memory.device).cuda_stream
+            device = arguments["device"] = self.memory.get_device()
+            arguments["stream"] = current_stream(device)
         return arguments
 
     @property

@@ -176,8 +176,8 @@ def result_of(future: Any, bucket: GradBucket) -> torch.Tensor:
             f"its future holds {value.numel()} elements of {value.dtype}, but the bucket has {wanted.numel()} of "
             f"{wanted.dtype}"
         )
-    if not value.is_cpu:
-        raise ValueError(f"its future holds a tensor on {value.device}, but the bucket is on the CPU")
+    if value.device != wanted.device:
+        raise ValueError(f"its future holds a tensor on {value.device}, but the bucket is on {wanted.device}")
     return value
 
 
@@ -226,9 +226,10 @@ class PythonHook:
                 f"{type(error).__name__}: {error}"
             )
 
-    def deliver(self, native: Any, members: Any) -> None:
-        """Waits for the futures and hands over what they bring. After a failure on any rank the iteration fails on all,
-        and before that nobody waits for a future that the failed rank has no part in."""
+    def deliver(self, native: Any, members: Any, flats: Any = None) -> None:
+        """Waits for the futures and hands over what they bring, to `flats` where those have the buckets. After a
+        failure on any rank the iteration fails on all, and before that nobody waits for a future that the failed rank
+        has no part in."""
         if not self._agreed(members, ok=native.all_launched() and self.problem is None):
             self._give_up(native)
             return
@@ -242,7 +243,10 @@ class PythonHook:
             self._give_up(native)
             return
         for bucket, result in results:
-            _hand_over(native, bucket, result)
+            if flats is not None:
+                flats.deliver(bucket, result)
+            else:
+                _hand_over(native, bucket, result)
 
     def _give_up(self, native: Any) -> None:
         """The error to be raised is that of the rank where something is wrong."""

@@ -14,6 +14,7 @@ import torch
 
 from horo import _horo
 from horo.process_sets import ProcessSet, global_process_set
+from horo.torch.tensors import place_of
 from horo.world import SLICE_SECONDS, interruptibly, world
 
 _ALLGATHER = _horo.KINDS["allgather"]
@@ -138,14 +139,14 @@ class Members:
 
     def broadcast(self, tensors: Sequence[torch.Tensor], root: int) -> None:
         """The tensors of member `root`, in place, on all members."""
-        small: dict[torch.dtype, list[torch.Tensor]] = {}
+        small: dict[tuple[torch.dtype, str], list[torch.Tensor]] = {}
         for tensor in [one.detach() for one in tensors]:
             if tensor.numel() == 0:
                 continue
             if tensor.nbytes >= _LARGE_BYTES and tensor.is_contiguous():
                 self._broadcast_bytes(tensor, root)
             else:
-                small.setdefault(tensor.dtype, []).append(tensor)
+                small.setdefault((tensor.dtype, tensor.device.type), []).append(tensor)
         for some in small.values():
             flat = torch.cat([one.reshape(-1) for one in some])
             self._broadcast_bytes(flat, root)
@@ -156,4 +157,17 @@ class Members:
 
     def _broadcast_bytes(self, tensor: torch.Tensor, root: int) -> None:
         address = tensor.data_ptr()
-        finish(self.group.submit(_BROADCAST, address, address, tensor, dtype=_BYTE, count=tensor.nbytes, root=root))
+        device, stream = place_of(tensor)
+        finish(
+            self.group.submit(
+                _BROADCAST,
+                address,
+                address,
+                tensor,
+                dtype=_BYTE,
+                count=tensor.nbytes,
+                root=root,
+                device=device,
+                stream=stream,
+            )
+        )

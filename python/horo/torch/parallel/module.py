@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.distributed.algorithms.join import Join, Joinable
+from torch.distributed.utils import _to_kwargs
 from torch.nn.parallel.distributed import _BufferCommHookLocation
 
 from horo.process_sets import ProcessSet
@@ -58,7 +59,6 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         torch.nn.Module.__init__(self)  # Not torch's own: that one wants a process group of torch, and makes a reducer.
         Joinable.__init__(self)
         settings.check_module(module)
-        settings.check_devices(device_ids, output_device)
         settings.refuse_delayed(delay_all_reduce_named_params, param_to_hook_all_reduce)
         if check_reduction:
             warnings.warn(
@@ -78,7 +78,8 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
         self.dim = dim
         self.device = self._module_parameters[0].device
         self.device_type = self.device.type
-        self.device_ids = self.output_device = None
+        self.device_ids = settings.check_devices(device_ids, output_device, self.device)
+        self.output_device = None if self.device_ids is None else self.device_ids[0]
         self.is_multi_device_module = False
         self.forward_sync_buffers = buffers.forward
         self.find_unused_parameters = find_unused_parameters
@@ -171,6 +172,9 @@ class DistributedDataParallel(torch.nn.parallel.DistributedDataParallel):
             self.reducer.prepare_forward()
         if self._syncs_buffers and self._buffers_come(_BufferCommHookLocation.PRE_FORWARD):
             self.sync_buffers(self._source)
+        if self.device_ids:
+            moved_inputs, moved_kwargs = _to_kwargs(inputs, kwargs, self.device, False)
+            inputs, kwargs = moved_inputs[0], moved_kwargs[0]
         if grows:
             self._input_ids = {id(one) for one in graph.tensors_of((inputs, kwargs))}
         if self._precision is not None:

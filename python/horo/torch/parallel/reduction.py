@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from horo import _horo
-from horo.torch.parallel import graph, hooks, sparse
+from horo.torch.parallel import flats, graph, hooks, sparse
 from horo.torch.parallel.members import Members
 from horo.torch.parallel.parameters import Parameters
 from horo.torch.parallel.precision import Precision
@@ -62,8 +62,13 @@ class Reduction:
         self.parameters = parameters
         self.members = members
         self.options = options
+        self._carrier = (
+            flats.Flats(parameters, members, dtype, views=options.views)
+            if flats.are_needed(parameters.tensors)
+            else None
+        )
         self.native: _horo.Reducer = interruptibly(
-            lambda: _horo.Reducer(members.group, tensor_reader(), parameters.descriptions(dtype), **options._asdict())
+            lambda: _horo.Reducer(members.group, tensor_reader(), self._descriptions(dtype), **options._asdict())
         )
         self.divisor = 0.0  # 0: the number of members.
         self.precision: Precision | None = None
@@ -91,12 +96,23 @@ class Reduction:
         for number, one in enumerate(parameters.tensors):
             self._handles.append(one.register_post_accumulate_grad_hook(self.native.hook(number)))
 
+    def _descriptions(self, dtype: torch.dtype | None) -> list[tuple]:
+        described = self.parameters.descriptions(dtype)
+        if self._carrier is None:
+            return described
+        return [(*one[:-1], True) for one in described]  # Handed to this side one by one, as sparse ones are.
+
     # ---- Tensors over the buckets
 
     def _lay_out(self) -> None:
         native, tensors = self.native, self.parameters.tensors
         self.buckets: list[list[int]] = native.buckets()
         self._flats: list[torch.Tensor | None] = []
+        if self._carrier is not None:
+            self._order = [numbers[0] for numbers in self.buckets]
+            limits = self.options.rebuilt_limits if self.rebuilt else self.options.first_limits
+            self.buckets = self._carrier.plan(self._order, limits)
+            return
         self._views: list[torch.Tensor | None] = [None] * len(tensors)
         for bucket, numbers in enumerate(self.buckets):
             first = tensors[numbers[0]]
@@ -137,7 +153,7 @@ class Reduction:
         # The ranks agree on new buckets, once: a wait that signals do not end by themselves.
         rebuilt = interruptibly(self.native.prepare_forward)
         self._may_rebuild = not self.rebuilt
-        if rebuilt:
+        if rebuilt or (self._carrier is not None and not self._may_rebuild):
             self._lay_out()
         return rebuilt
 
@@ -164,6 +180,8 @@ class Reduction:
     def _arm(self, unused: list[tuple[int, int]], *, synchronize: bool = True) -> None:
         if self._hook is not None:
             self._hook.reset()
+        if self._carrier is not None:
+            self._carrier.reset()
         self._odd.clear()
         self.native.prepare_backward(synchronize, unused)
 
@@ -173,7 +191,7 @@ class Reduction:
         gradient = param.grad
         if gradient is None or gradient.is_sparse:
             return 0
-        if gradient.stride() != strides_of(param):
+        if self._carrier is None and gradient.stride() != strides_of(param):
             param.grad = gradient = torch.empty_strided(gradient.shape, strides_of(param)).copy_(gradient)
         return gradient.data_ptr()
 
@@ -219,9 +237,12 @@ class Reduction:
         try:
             if rest_is_unused:
                 self.native.ready_all()
+            if self._carrier is not None and self.options.skip_unused:
+                self.native.end_backward()
+                self._carrier.launch_rest(hook)
             if hook is not None:
                 self.native.end_backward()
-                hook.deliver(self.native, self.members)
+                hook.deliver(self.native, self.members, self._carrier)
             outcomes = self.native.finish()
         except Exception as error:
             raise error from (hook.problem if hook is not None else None)
@@ -229,8 +250,11 @@ class Reduction:
             self._ending = False
             if self.precision is not None:
                 self.precision.leave()
-        self._place(outcomes)
-        self._reduce_sparse()
+        if self._carrier is not None:
+            self._carrier.place(outcomes)
+        else:
+            self._place(outcomes)
+            self._reduce_sparse()
         for future in self.awaited:
             future.wait()
         self.awaited.clear()
@@ -302,6 +326,9 @@ class Reduction:
         self.native.ready(number, view.data_ptr())
 
     def _take_bucket(self, bucket: int) -> None:
+        if self._carrier is not None:
+            self._carrier.take(self._order[bucket], self._hook)
+            return
         if self._hook is None:
             return  # Sparse ones are reduced at the end.
         numbers = self.buckets[bucket]
@@ -319,6 +346,9 @@ class Reduction:
     # ---- Settings
 
     def set_hook(self, hook: hooks.BuiltinHook, state: hooks.PowerSGDState | None) -> None:
+        if self._carrier is not None:
+            self._carrier.set_hook(hook)
+            return
         if state is None:
             self.native.set_hook(hook.name)
             return
@@ -334,11 +364,14 @@ class Reduction:
 
     def set_python_hook(self, state: Any, hook: Callable) -> None:
         self._hook = hooks.PythonHook(state, hook)
-        self.native.set_hook("caller")
+        if self._carrier is None:
+            self.native.set_hook("caller")
 
     def set_divisor(self, divisor: float) -> None:
         """0: the number of members."""
         self.divisor = divisor
+        if self._carrier is not None:
+            self._carrier.divisor = divisor
         self.native.set_divisor(divisor)
 
     def set_static_graph(self) -> None:

@@ -90,24 +90,36 @@ def check_parameters(named: Sequence[tuple[str, torch.Tensor]]) -> None:
         raise RuntimeError(
             "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
         )
-    elsewhere = [(name, one) for name, one in named if one.device.type != "cpu"]
-    if elsewhere:
-        name, one = elsewhere[0]
-        raise ValueError(
-            f"parameter '{name}' is on {one.device}: horo.torch.DistributedDataParallel reduces gradients on the CPU "
-            "only; use torch.nn.parallel.DistributedDataParallel after torch.distributed.init_process_group('horo'), "
-            "or horo.torch.DistributedOptimizer"
-        )
+    first = named[0][1].device
+    for name, one in named:
+        if one.device.type not in ("cpu", "cuda"):
+            raise ValueError(
+                f"parameter '{name}' is on {one.device}: horo.torch.DistributedDataParallel reduces gradients of "
+                "modules on the CPU or on a CUDA device"
+            )
+        if one.device != first:
+            raise ValueError(
+                f"parameter '{name}' is on {one.device}, but '{named[0][0]}' is on {first}: "
+                "horo.torch.DistributedDataParallel reduces gradients of modules on one device"
+            )
 
 
-def check_devices(device_ids: Any, output_device: Any) -> None:
+def check_devices(device_ids: Any, output_device: Any, device: torch.device) -> list[int] | None:
+    """What torch calls device_ids: where inputs are moved; None where they stay."""
     if device_ids is not None and len(device_ids) > 1:
         raise ValueError("device_ids can only be None or contain a single element.")
+    if device.type == "cuda":
+        for one in [*(device_ids or []), *([] if output_device is None else [output_device])]:
+            given = torch.device("cuda", one) if isinstance(one, int) else torch.device(one)
+            if given != device:
+                raise ValueError(f"the module is on {device}, but device_ids or output_device says {given}")
+        return [device.index] if device_ids else None
     if device_ids or output_device is not None:
         raise ValueError(
             f"DistributedDataParallel of a module on the CPU has no device_ids ({device_ids}) and no output_device "
             f"({output_device}); leave them out"
         )
+    return None
 
 
 def group_of(process_group: Any, device_mesh: Any) -> Any:

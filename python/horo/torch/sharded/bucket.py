@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from horo import _horo
-from horo.torch.tensors import dtype_number, strides_of
+from horo.torch.tensors import dtype_number, place_of, strides_of
 
 _BUCKET_BYTES = 25 << 20
 _LINE = 64  # Bytes: parameters and slices begin on cache lines.
@@ -36,7 +36,9 @@ class Member(NamedTuple):
     def lay_out(self, tensor: torch.Tensor) -> torch.Tensor:
         """The elements of a tensor of its shape in the order in which the parameter has them, flat."""
         if tensor.stride() != self.strides:
-            tensor = torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype).copy_(tensor)
+            tensor = torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype, device=tensor.device).copy_(
+                tensor
+            )
         return tensor.as_strided((tensor.numel(),), (1,))
 
 
@@ -57,6 +59,13 @@ class Piece(NamedTuple):
         return self.member.lay_out(tensor)[self.offset : self.offset + self.end - self.begin]
 
 
+def allocate(runtime: _horo.Runtime, bytes_: int, device: torch.device) -> torch.Tensor:
+    """Bytes that the other ranks of the host can read, or of the GPU."""
+    if device.type == "cpu":
+        return torch.from_numpy(runtime.allocate(bytes_))
+    return torch.empty(bytes_, dtype=torch.uint8, device=device)
+
+
 class Bucket:
     def __init__(self, members: Sequence[tuple[int, torch.Tensor]], runtime: _horo.Runtime, group: _horo.Group) -> None:
         self.dtype = members[0][1].dtype
@@ -69,10 +78,11 @@ class Bucket:
             count += -(-param.numel() // line) * line
         self.slice = -(-max(count, 1) // (line * group.size)) * line
         self.begin = self.slice * group.rank
-        self.flat = torch.from_numpy(runtime.allocate(self.elements * self.dtype.itemsize)).view(self.dtype).zero_()
+        device = members[0][1].device
+        self.flat = allocate(runtime, self.elements * self.dtype.itemsize, device).view(self.dtype).zero_()
         for member in self.members:
             self._move_in(member)
-        self.gradient = torch.zeros(self.slice, dtype=self.dtype)
+        self.gradient = torch.zeros(self.slice, dtype=self.dtype, device=device)
         self.pieces = [piece for member in self.members if (piece := self._piece(member)) is not None]
 
     @property
@@ -101,7 +111,7 @@ class Bucket:
         """Whether the parameter is still one that lies here, or can. One that was given other memory, by
         load_state_dict(assign=True) say, comes back with its values."""
         param = member.param
-        if not param.is_cpu or param.dtype != self.dtype or param.shape != member.shape:
+        if param.device != self.flat.device or param.dtype != self.dtype or param.shape != member.shape:
             return False
         if param.data_ptr() != member.view(self.flat).data_ptr() or param.stride() != member.strides:
             self._move_in(member)
@@ -132,10 +142,11 @@ class Bucket:
 
     def gather_like(self, own: torch.Tensor) -> tuple[_horo.Request, torch.Tensor]:
         """The same for something else that is laid out in the same way."""
-        whole = torch.empty(self.elements, dtype=own.dtype)
+        whole = torch.empty(self.elements, dtype=own.dtype, device=own.device)
         return self._submit("allgather", own, own.data_ptr(), whole), whole
 
     def _submit(self, kind: str, given: torch.Tensor, address: int, taken: torch.Tensor, op: int = 0) -> _horo.Request:
+        device, stream = place_of(taken)
         return self._group.submit(
             _horo.KINDS[kind],
             address,
@@ -144,6 +155,8 @@ class Bucket:
             dtype=dtype_number(given, kind),
             op=op,
             counts=[self.slice] * self._group.size,
+            device=device,
+            stream=stream,
         )
 
 

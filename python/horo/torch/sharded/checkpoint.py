@@ -36,7 +36,7 @@ def gather_state(
             if isinstance(dtype, _Divided)
         }
         for key, kind in sorted(kinds):
-            own = torch.zeros(bucket.slice, dtype=kind.dtype)
+            own = torch.zeros(bucket.slice, dtype=kind.dtype, device=bucket.flat.device)
             for piece in bucket.pieces:
                 value = local.state.get(piece.values, {}).get(key)
                 if value is not None:
@@ -92,7 +92,7 @@ def take_state(local: torch.optim.Optimizer, buckets: Sequence[Bucket], whole: d
         for piece in bucket.pieces:
             if piece.member.number in whole:
                 local.state[piece.values] = {
-                    key: _part(piece, value) for key, value in whole[piece.member.number].items()
+                    key: _part(piece, key, value) for key, value in whole[piece.member.number].items()
                 }
 
 
@@ -104,11 +104,13 @@ def _check(member: Member, key: str, value: Any) -> None:
         )
 
 
-def _part(piece: Piece, value: Any) -> Any:
+def _part(piece: Piece, key: str, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if value.shape != piece.member.shape:
         return value.detach().clone()
     part = piece.cut(value).clone()
-    # As torch does when it loads: what belongs to a parameter has the parameter's dtype.
-    return part.to(piece.values.dtype) if part.is_floating_point() else part
+    # As torch does when it loads: what belongs to a parameter has the parameter's dtype and device; counters of steps
+    # stay where they are.
+    device = value.device if key == "step" else piece.values.device
+    return part.to(device, piece.values.dtype if part.is_floating_point() else part.dtype)

@@ -11,7 +11,7 @@ from horo import _horo
 from horo.collectives import Average, reduction
 from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.functions import allgather_object
-from horo.torch.sharded.bucket import Bucket, Member, Piece, fill_buckets
+from horo.torch.sharded.bucket import Bucket, Member, Piece, allocate, fill_buckets
 from horo.torch.sharded.checkpoint import gather_state, take_state
 from horo.torch.tensors import dtype_number
 from horo.world import SLICE_SECONDS, interruptibly, world
@@ -92,7 +92,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def _check_parameters(self) -> None:
         """Tells all ranks what is wrong with one of them, before anything is moved."""
         mine = [
-            (tuple(one.shape), str(one.dtype), str(one.device), one.is_leaf, one.layout is torch.strided)
+            (tuple(one.shape), str(one.dtype), one.device.type, one.is_leaf, one.layout is torch.strided)
             for one in self._parameters()
         ]
         theirs = allgather_object(mine, "sharded_optimizer", self._process_set)
@@ -106,10 +106,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
                         f"{two[0]} {two[1]} on {two[2]} on rank {rank}"
                     )
         for number, (_, dtype, device, _, strided) in enumerate(mine):
-            if device != "cpu" or not strided or dtype.startswith("torch.complex"):
+            if device not in ("cpu", "cuda") or not strided or dtype.startswith("torch.complex"):
                 raise ValueError(
-                    f"{self._name(number)}: {dtype} on {device}; real, dense tensors on the CPU can be divided"
+                    f"{self._name(number)}: {dtype} on {device}; real, dense tensors on the CPU or a CUDA device can "
+                    "be divided"
                 )
+        devices = sorted({str(one.device) for one in self._parameters()})
+        if len(devices) > 1:
+            raise ValueError(f"the parameters are on {' and '.join(devices)}; those of one device can be divided")
 
     def _divide(self) -> None:
         self._pieces: list[list[Piece]] = []
@@ -222,10 +226,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def _memory(self, which: int, bucket: Bucket) -> torch.Tensor:
         if not self._scratch:
             most = max(one.elements * one.dtype.itemsize for one in self._buckets)
-            self._scratch = [torch.from_numpy(self._runtime.allocate(most)) for _ in range(_SCRATCHES)]
+            self._scratch = [allocate(self._runtime, most, bucket.flat.device) for _ in range(_SCRATCHES)]
         size = bucket.elements * bucket.dtype.itemsize
         if self._scratch[which].numel() < size:  # A parameter group came later.
-            self._scratch[which] = torch.from_numpy(self._runtime.allocate(size))
+            self._scratch[which] = allocate(self._runtime, size, bucket.flat.device)
         return self._scratch[which][:size].view(bucket.dtype)
 
     @torch.no_grad()
