@@ -166,6 +166,11 @@ def call_in_seat(
     return _outcome_in_seat(func, args, kwargs)
 
 
+def has_joined() -> bool:
+    """Whether this process is in the job of its seat, or was."""
+    return world.last_rank() >= 0
+
+
 def _is_served(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:

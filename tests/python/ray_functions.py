@@ -142,11 +142,15 @@ def tell_devices(_: Any) -> tuple[int, int, str]:
 
 
 def train_while_slots_change(folder: str) -> dict[str, Any]:
-    """The second rank dies, and another one comes in its place; then there is room for a third, and then not any
-    more."""
+    """The second rank dies before the job has begun, which begins anew, and again when it trains: another one comes in
+    its place. Then there is room for a third, and then not any more."""
     from horo.ray import logger
 
     logger.log({"seat": os.environ["HORO_SEAT"]})
+    early = Path(folder) / "early"
+    if os.environ["HORO_SEAT"] == "1" and not early.exists():
+        early.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def goes_on(state: Any) -> bool:
         die_in_seat_1(state)

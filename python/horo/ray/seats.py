@@ -14,13 +14,16 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from horo.driver import Cooldowns, ElasticJob, Limits, Outcome, Ticket, call_in_seat, values_of
+from horo.driver import Cooldowns, ElasticJob, Limits, Outcome, Ticket, call_in_seat, has_joined, values_of
 from horo.meeting import LOOPBACK, Arrival, address_of, first_interface
 from horo.ray import worker
 
 # How often nodes are counted.
 _LOOK_SECONDS = 1.0
 _SAY_EVERY_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
+# Jobs whose first ranks do not come together are started so often.
+_MOST_STARTS = 3
 _LOSSES = (
     ray.exceptions.RayActorError,
     ray.exceptions.ActorUnschedulableError,
@@ -40,7 +43,7 @@ class Needs(NamedTuple):
 
 @ray.remote(concurrency_groups={"asides": 1})
 class SeatActor:
-    """A process that takes one seat. It is asked whether it is in the job while its function runs."""
+    """A process that takes one seat. It is asked whether it has joined the job while its function runs."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         os.environ.update(variables)
@@ -55,8 +58,8 @@ class SeatActor:
         return call_in_seat(ticket, self._arrival, func)
 
     @ray.method(concurrency_group="asides")
-    def is_member(self) -> bool:
-        return worker.basics.is_initialized()
+    def has_joined(self) -> bool:
+        return has_joined()
 
 
 @dataclass
@@ -91,7 +94,9 @@ class Seats:
         self._cooldowns = cooldowns
         self._slots = slots
         self._hear = hear
-        self._job = ElasticJob(limits, _own_address(needs.interfaces))
+        self._address = _own_address(needs.interfaces)
+        self._job = ElasticJob(limits, self._address)
+        self._has_begun = True  # Nothing tells that the first ranks did not come together.
         self._waiting: list[_Seat] = []  # For their turn in the first job.
         self._seats: dict[ray.ObjectRef, _Seat] = {}  # By what will be their outcomes.
         self._outcomes: list[Outcome] = []
@@ -105,19 +110,30 @@ class Seats:
         beginning, if they are enough; the others enter later."""
         shipped = ray.put(func)
         try:
-            self._gather(settle_seconds)
-            self._begin(shipped)
-            while self._seats:
-                self._look_for_outcomes()
-                self._hear()
-                if self._job.is_open:
-                    self._adjust(shipped)
+            for _ in range(_MOST_STARTS):
+                self._gather(settle_seconds)
+                self._begin(shipped)
+                self._attend(shipped)
+                if self._has_begun:
+                    break
+                self._clear()
             return values_of(self._outcomes, self._lost)
         finally:
-            self._job.close()
-            for seat in (*self._waiting, *self._seats.values()):
-                ray.kill(seat.actor)
+            self._clear()
             self._hear()
+
+    def _attend(self, shipped: ray.ObjectRef) -> None:
+        while self._seats and self._has_begun:
+            self._look_for_outcomes()
+            self._hear()
+            if self._has_begun and self._job.is_open:
+                self._adjust(shipped)
+
+    def _clear(self) -> None:
+        self._job.close()
+        for seat in (*self._waiting, *self._seats.values()):
+            ray.kill(seat.actor)
+        self._waiting, self._seats = [], {}
 
     # ---- The first ranks ---------------------------------------------------------------------------------------------
 
@@ -126,7 +142,7 @@ class Seats:
         pause = threading.Event()
         while True:
             self._fill(self._start)
-            come = [seat for seat in self._waiting if seat.has_come()]
+            come = [seat for seat in list(self._waiting) if self._has_arrived(seat)]
             waited = time.monotonic() - begin
             everybody = len(come) == len(self._waiting) or waited >= settle_seconds
             if len(come) >= self._limits.least and everybody:
@@ -147,23 +163,32 @@ class Seats:
             else:
                 pause.wait(_LOOK_SECONDS)
 
-    def _begin(self, shipped: ray.ObjectRef) -> None:
-        first, places = [], []
-        for seat in [seat for seat in self._waiting if seat.has_come()]:
+    def _has_arrived(self, seat: _Seat) -> bool:
+        """One that died on its way is not waited for."""
+        if not seat.has_come():
+            return False
+        try:
+            ray.get(seat.arrived)
+        except _LOSSES:
             self._waiting.remove(seat)
-            try:
-                places.append(ray.get(seat.arrived))
-                first.append(seat)
-            except _LOSSES:
-                self._cooldowns.lost_at(seat.node)
+            self._cooldowns.lost_at(seat.node)
+            return False
+        return True
+
+    def _begin(self, shipped: ray.ObjectRef) -> None:
+        if not self._job.is_open:
+            self._job = ElasticJob(self._limits, self._address)
+        self._has_begun = True
+        first = [seat for seat in list(self._waiting) if self._has_arrived(seat)]
+        late = [seat for seat in self._waiting if seat not in first]
+        self._waiting = []
         nodes = [seat.node for seat in first]
         # Ranks of a node follow each other.
-        order = sorted(range(len(first)), key=lambda index: (nodes.index(nodes[index]), index))
-        tickets = self._job.first_tickets(len(first), [places[index].host for index in order])
-        for index, ticket in zip(order, tickets, strict=True):
-            self._hand_out(first[index], ticket, shipped)
+        first = sorted(first, key=lambda seat: nodes.index(seat.node))
+        tickets = self._job.first_tickets(len(first), [ray.get(seat.arrived).host for seat in first])
+        for seat, ticket in zip(first, tickets, strict=True):
+            self._hand_out(seat, ticket, shipped)
         self._next = len(first)
-        late, self._waiting = self._waiting, []
         for seat in late:
             self._enter(seat, shipped)
 
@@ -242,31 +267,31 @@ class Seats:
             self._outcomes.append(outcome)
         if not self._job.is_open:
             return
-        self._job.ended(seat.ticket)
         if outcome is None or outcome.get("is_loss"):
             self._cooldowns.lost_at(seat.node)
+            if self._is_too_early(seat):
+                print("horo: ranks were lost before the job had begun: it is started anew", file=sys.stderr)
+                self._has_begun = False
+                return
         elif "value" not in outcome and not seat.asked_to_leave:
             # What the program raises it would raise again: nobody else is started for that.
             self._given_up[seat.node] += 1
+        self._job.ended(seat.ticket)
         too_few = sum(self._given_up.values()) > 0 and len(self._seats) < self._limits.least
         if (outcome is not None and "value" in outcome) or too_few or not self._members_are_left():
             self._close()
 
+    def _is_too_early(self, ended: _Seat) -> bool:
+        """Whether one of the first ranks has ended before all were in the job: then nobody has trained yet."""
+        first = [seat for seat in (ended, *self._seats.values()) if seat.ticket and seat.ticket.rank is not None]
+        return ended in first and len(first) > 1 and not any(_have_joined(first[1:]))
+
     def _members_are_left(self) -> bool:
         """Whether somebody can open the door. The first ranks are members, or will be."""
-        asked = []
-        for seat in self._seats.values():
-            if seat.ticket is not None and seat.ticket.rank is not None:
-                return True
-            if seat.has_come():
-                asked.append(seat.actor.is_member.remote())
-        for answer in asked:
-            try:
-                if ray.get(answer):
-                    return True
-            except _LOSSES:
-                continue
-        return False
+        seats = list(self._seats.values())
+        if any(seat.ticket is not None and seat.ticket.rank is not None for seat in seats):
+            return True
+        return any(_have_joined([seat for seat in seats if seat.has_come()]))
 
     def _close(self) -> None:
         """The job ends, and nobody enters any more; those who have not started are not waited for."""
@@ -275,6 +300,20 @@ class Seats:
         self._job.close()
         for ref in [ref for ref, seat in self._seats.items() if not seat.has_come()]:
             ray.kill(self._seats.pop(ref).actor)
+
+
+def _have_joined(seats: Sequence[_Seat]) -> list[bool]:
+    """One that does not answer may have."""
+    asked = [seat.actor.has_joined.remote() for seat in seats]
+    found = []
+    for answer in asked:
+        try:
+            found.append(ray.get(answer, timeout=_ANSWER_SECONDS))
+        except ray.exceptions.GetTimeoutError:
+            found.append(True)
+        except _LOSSES:
+            found.append(False)
+    return found
 
 
 def _own_address(interfaces: Sequence[str] | None) -> str:
