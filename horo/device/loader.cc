@@ -4,6 +4,8 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <array>
+
 #include "horo/base/dynlib.h"
 #include "horo/base/text.h"
 #include "horo/device/knobs.h"
@@ -27,8 +29,12 @@ std::string cache_folder(const Config& config) {
   const std::string given = config.get(kKernelCache);
   if (given == "none") return "";
   if (!given.empty()) return given;
-  const passwd* user = getpwuid(getuid());
-  return user == nullptr || user->pw_dir == nullptr ? "" : text(user->pw_dir, "/.cache/horo");
+  // Several engines of a process may ask at once.
+  std::array<char, 4096> room;
+  passwd entry{};
+  passwd* user = nullptr;
+  const bool found = getpwuid_r(getuid(), &entry, room.data(), room.size(), &user) == 0 && user != nullptr;
+  return !found || user->pw_dir == nullptr ? "" : text(user->pw_dir, "/.cache/horo");
 }
 
 }  // namespace
