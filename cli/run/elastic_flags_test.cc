@@ -29,7 +29,7 @@ TEST(ElasticFlags, AnElasticJobTakesAllSlotsUpToItsMost) {
   EXPECT_EQ(ranks_of({"-np", "2", "--max-np", "5", "x"}), 2) << "this host has -np slots if nothing else is said";
   const auto options = options_of({"-np", "2", "-H", "a:2,b:4", "--max-np", "5", "x"});
   EXPECT_EQ(options->elastic.offered, (std::vector<Host>{{"a", 2}, {"b", 4}}));
-  EXPECT_EQ(options->variables.at("HORO_ELASTIC"), "1");
+  EXPECT_EQ(options->variables.at("HOROVOD_ELASTIC"), "1");
   EXPECT_EQ(options->variables.at("HORO_ELASTIC_MIN_RANKS"), "2");
   EXPECT_EQ(options->variables.at("HORO_ELASTIC_MAX_RANKS"), "5");
 }

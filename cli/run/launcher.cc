@@ -278,7 +278,9 @@ void Launcher::rank_ended(const RankEnd& end) {
   const Time now = Clock::now();
   if (results_) results_->note_end(end);
   if (growth_) {
-    // First, for what it knows: whether another may take its place.
+    // Who waits at the door does not end well by itself: it was let in, and all of it was over before we looked.
+    if (!end.failed()) life_.rank_admitted(end.rank, true, now);
+    // Before the life of the job, for what it knows: whether another may take its place.
     growth_->rank_ended(end, now);
     life_.others_may_come(growth_->roster().may_grow(), now);
   }

@@ -160,6 +160,20 @@ TEST(JobLife, NewcomersThatNobodyLetInEndQuietlyWithTheJob) {
   EXPECT_EQ(life.exit_code(), 0);
 }
 
+TEST(JobLife, ANewcomerThatEndsWellBeforeAnybodyLookedCountsAsOneOfTheRanks) {
+  JobLife life = elastic();
+  life.others_may_come(true, kBegin);
+  for (int rank : {1, 2}) life.rank_ended({.rank = rank, .signal = SIGKILL}, kBegin);
+  life.add_rank(3, 0);
+  life.rank_admitted(3, true, kBegin);
+  life.others_may_come(false, kBegin);
+  life.rank_ended({3}, kBegin);
+  EXPECT_EQ(life.phase(), Phase::kRunning);
+  life.rank_ended({0}, kBegin);
+  end_hosts(life);
+  EXPECT_EQ(life.exit_code(), 0);
+}
+
 TEST(JobLife, NewcomersAloneCannotGoOn) {
   JobLife life = elastic();
   life.others_may_come(true, kBegin);

@@ -164,7 +164,7 @@ Result<ElasticOptions> elastic_of(const FlagValues& flags) {
 /// What the ranks of an elastic job find.
 void add_elastic_variables(const ElasticOptions& elastic, Environment::Variables& variables) {
   if (!elastic.wanted) return;
-  variables["HORO_ELASTIC"] = variables["HOROVOD_ELASTIC"] = "1";
+  variables["HOROVOD_ELASTIC"] = "1";
   variables["HORO_ELASTIC_MIN_RANKS"] = std::to_string(elastic.least);
   variables["HORO_ELASTIC_MAX_RANKS"] = elastic.most > 0 ? std::to_string(elastic.most) : "";
 }
