@@ -123,10 +123,13 @@ TEST(Failpoints, SurvivorsGoOnWhereverARankDiesInAnOperation) {
 }
 
 TEST(Failpoints, WhereARankDiesOrFailsWhileItJoinsTheOthersAreToldInTime) {
-  for (const char* words : {"join.listening=kill", "join.connected=kill", "group.offer=kill", "join.listening=error"}) {
+  for (const char* words : {"join.listening=kill", "join.found=kill", "join.dialled=kill", "join.connected=kill",
+                            "group.offer=kill", "join.listening=error"}) {
     JobOptions options{.ranks = 3, .environment = {{"HORO_LOG_LEVEL", "off"}, {"HORO_TIMEOUT", "1s"}}};
     auto job = Job::start_part(options, [&](group::EngineOptions engine_options) {
-      if (engine_options.rank == 1 && !arm_failpoints(words).ok()) return 3;
+      // Rank 2 is late, so that rank 0 hears of the loss of rank 1 before it knows everybody.
+      const char* mine[] = {"", words, "join.found=delay:200ms"};
+      if (!arm_failpoints(mine[engine_options.rank]).ok()) return 3;
       auto runtime = Runtime::start({.engine = std::move(engine_options)});
       tell(runtime.status().to_string());
       return runtime.ok() ? 1 : 0;

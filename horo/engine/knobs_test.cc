@@ -352,6 +352,31 @@ TEST(GroupKnobs, StreamsIsHowManyConnectionsAPairHas) {
   EXPECT_EQ(sockets("5"), one + 4 * 2) << "both ends are here";
 }
 
+size_t keepers() {
+  size_t found = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream children(task.path() / "children");
+    for (int pid = 0; children >> pid;) ++found;  // Nothing else in this program has children.
+  }
+  return found;
+}
+
+TEST(GroupKnobs, KeeperIsThereForPeersOnOtherHosts) {
+  const auto seen = [](const Variables& variables) {
+    std::atomic<size_t> most{0};
+    run(2, variables, [&](Runtime& runtime) {
+      meet(runtime);
+      if (runtime.rank() == 0) most = keepers();
+      meet(runtime);
+    });
+    return most.load();
+  };
+  EXPECT_EQ(seen({{"HORO_TRANSPORT", "tcp"}}), 2u) << "one for each rank";
+  EXPECT_EQ(seen({{"HORO_TRANSPORT", "tcp"}, {"HORO_KEEPER", "0"}}), 0u);
+  EXPECT_EQ(seen({}), 0u) << "shared memory tells of deaths sooner";
+  EXPECT_EQ(keepers(), 0u);
+}
+
 uint64_t shared_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -43,6 +43,7 @@ Engine::~Engine() {
   if (control_ && control_->forked()) {
     // The threads are the parent's. Nothing here may be touched, least of all joined.
     (void)control_.release();
+    (void)keeper_.release();
     (void)new (std::nothrow) std::vector<Holding>(std::move(groups_));
     (void)new (std::nothrow) std::shared_ptr<Group>(std::move(world_));
     (void)new (std::nothrow) std::shared_ptr<device::Source>(std::move(devices_));
@@ -111,6 +112,7 @@ Status Engine::join() {
   HORO_FAILPOINT_TRY("join.connected");
   HORO_TRY(choose_core());
   watch_peers();
+  keep_memory();
   std::vector<int> everybody(static_cast<size_t>(options_.size));
   for (int rank = 0; rank < options_.size; ++rank) everybody[static_cast<size_t>(rank)] = rank;
   HORO_ASSIGN(world_, create_group(everybody, timeout()));

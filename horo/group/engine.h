@@ -16,6 +16,7 @@
 #include "horo/group/control.h"
 #include "horo/group/fabric.h"
 #include "horo/group/group.h"
+#include "horo/group/keeper.h"
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
 #include "horo/net/key.h"
@@ -107,6 +108,8 @@ class Engine {
   Status meet_peers(const PeerAddress& mine);
   Status choose_core();
   void watch_peers();
+  /// Where peers have nothing but connections to notice the end of this process by.
+  void keep_memory();
   Result<std::shared_ptr<Group>> create_group_of_several(const std::vector<int>& ranks, Deadline deadline);
   /// Takes staging, and the control page where this rank is the first of the group on its host.
   Status offer_memory(const std::vector<int>& ranks, GroupOffer& offer, Holding& holding);
@@ -159,6 +162,7 @@ class Engine {
   collective::Table table_;
   std::shared_ptr<device::Source> devices_;
   std::unique_ptr<Control> control_;
+  std::unique_ptr<Keeper> keeper_;
   std::mutex mutex_;
   std::vector<Holding> groups_;
   /// Frees memory that is aligned to a page.

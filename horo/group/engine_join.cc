@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <random>
 
+#include "horo/base/failpoint.h"
 #include "horo/base/system.h"
 #include "horo/base/text.h"
 #include "horo/group/affinity.h"
@@ -83,12 +84,14 @@ Status Engine::meet_peers(const PeerAddress& mine) {
     if (one.host == card.host) local_ranks_.push_back(one.rank);
     peers_.push_back(std::move(peer));
   }
+  HORO_FAILPOINT_TRY("join.found");
   const Deadline deadline = timeout();
   for (int rank = 0; rank < options_.rank; ++rank) {
     HORO_ASSIGN(Link link, connect_link(self_, peers_[static_cast<size_t>(options_.rank)],
                                         peers_[static_cast<size_t>(rank)], deadline));
     HORO_TRY(control_->add_link(std::move(link)));
   }
+  HORO_FAILPOINT_TRY("join.dialled");
   return control_->wait_for_links(deadline, options_.give_up);
 }
 
@@ -109,9 +112,25 @@ void Engine::watch_peers() {
   for (size_t step = 1; step < local_ranks_.size(); ++step) {
     const int rank = local_ranks_[(self + step) % local_ranks_.size()];
     const Link* link = control_->link(rank);
-    if (link->memory) lives.push_back({&link->memory->header().life, rank});
+    if (link != nullptr && link->memory) lives.push_back({&link->memory->header().life, rank});
   }
   bell_->watch(std::move(lives), [this](int rank) { control_->found_dead(rank); });
+}
+
+void Engine::keep_memory() {
+  if (!options_.config.get(kKeeper)) return;
+  bool apart = false;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const Link* link = control_->link(rank);
+    apart |= link != nullptr && !link->memory;
+  }
+  if (!apart) return;
+  auto keeper = Keeper::start();
+  if (keeper.ok()) {
+    keeper_ = std::move(*keeper);
+  } else {
+    log_.debug("peers on other hosts may notice a death of this rank late: ", keeper.status());
+  }
 }
 
 }  // namespace horo::group

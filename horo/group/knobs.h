@@ -30,6 +30,12 @@ inline constexpr ChoiceKnob kTransport{
      .help = "How ranks of one host reach each other: shared memory where possible, or sockets always.",
      .choices = "auto|shm|tcp",
      .test = "ApiGroup.RanksFindThemselvesAndTheirTransport"}};
+inline constexpr BoolKnob kKeeper{
+    {.name = "HORO_KEEPER",
+     .fallback = "1",
+     .help = "Whether a rank that others reach by sockets alone has a small process that holds its memory while it "
+             "dies, so that they hear of it at once.",
+     .test = "GroupKnobs.KeeperIsThereForPeersOnOtherHosts"}};
 inline constexpr IntegerKnob kStreams{{.name = "HORO_STREAMS",
                                        .fallback = "2",
                                        .help = "Connections per pair of ranks that do not share memory.",
@@ -108,6 +114,7 @@ inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kTimeout,
                                          &kFreezeTimeout,
                                          &kTransport,
+                                         &kKeeper,
                                          &kStreams,
                                          &kChecksum,
                                          &kEncrypt,
