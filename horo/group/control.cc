@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <future>
+#include <numeric>
 
 #include "horo/base/text.h"
 #include "horo/rendezvous/message.h"
@@ -233,7 +234,10 @@ Status Control::wait_for_links(Deadline deadline, const rendezvous::GiveUp& give
     return {Code::kTimeout, text(ranks_text(missing), " did not connect to rank ", options_.self.rank,
                                  " in time; look at their output, or raise HORO_TIMEOUT")};
   }
-  return broken_.value_or(Status());
+  if (broken_ || links_.size() + 1 == static_cast<size_t>(options_.size)) return broken_.value_or(Status());
+  std::vector<int> everybody(static_cast<size_t>(options_.size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  return check_members(everybody);
 }
 
 const Link* Control::link(int rank) const {

@@ -60,7 +60,7 @@ class Control : public GroupHost {
 
   // From the caller's thread, each waiting for the control thread:
   Status add_link(Link link);
-  /// Until there is a link to every other rank. Fails as `give_up` does, if there is one.
+  /// Until there is a link to every other rank. Fails when one is lost before, and as `give_up` does, if there is one.
   Status wait_for_links(Deadline deadline, const rendezvous::GiveUp& give_up = {});
   /// Meets the other members at the first of them. Fails when one of them is lost. Whatever the failure, but for
   /// kMismatch, others may have got the terms, and use what was offered.

@@ -112,7 +112,7 @@ void Engine::watch_peers() {
   for (size_t step = 1; step < local_ranks_.size(); ++step) {
     const int rank = local_ranks_[(self + step) % local_ranks_.size()];
     const Link* link = control_->link(rank);
-    if (link != nullptr && link->memory) lives.push_back({&link->memory->header().life, rank});
+    if (link->memory) lives.push_back({&link->memory->header().life, rank});
   }
   bell_->watch(std::move(lives), [this](int rank) { control_->found_dead(rank); });
 }
@@ -121,8 +121,7 @@ void Engine::keep_memory() {
   if (!options_.config.get(kKeeper)) return;
   bool apart = false;
   for (int rank = 0; rank < options_.size; ++rank) {
-    const Link* link = control_->link(rank);
-    apart |= link != nullptr && !link->memory;
+    apart |= rank != options_.rank && !control_->link(rank)->memory;
   }
   if (!apart) return;
   auto keeper = Keeper::start();
