@@ -32,8 +32,6 @@ fuzz_inputs() {
   local program=$1 runs=$2 name tried log start=$SECONDS
   name=$(basename "$program")
   log=$build/$name.log
-  # Settings come from the user's own environment, not from the wire, and take a millisecond each.
-  [[ $name != *settings* ]] || runs=$((runs / 10))
   # shellcheck disable=SC2046
   if ! "$program" -runs="$runs" -len_control=0 -max_len=4096 "${limits[@]}" $(corpora "$name") >"$log" 2>&1; then
     echo "$name FAILED: $(grep -m1 -E 'ERROR|SUMMARY' "$log"); see $log"
