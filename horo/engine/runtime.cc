@@ -429,7 +429,7 @@ void Runtime::shutdown() {
     sets = sets_;
   }
   if (!engine_) return;
-  server_.reset();
+  stop_serving();
   loop_ = Thread();
   for (auto& [number, known] : sets) {
     if (!known.set) continue;
