@@ -36,11 +36,15 @@ enum class Bug : uint8_t {
   kQuorumOfTheLiving,  ///< The quorum does not count the dead, though others are silent.
   kSilentAreDead,      ///< Whoever is silent counts as dead.
   kHalfIsEnough,       ///< Exactly half of the ranks go on, with the lowest among them or without.
+  // And these where one rank is cut off: nobody goes on.
+  kNoConsent,       ///< Ranks evict without having asked.
+  kBelieveAnybody,  ///< Who is told that it is evicted believes it, whoever says so.
 };
 /// The first of those.
 inline constexpr Bug kFirstPartitionBug = Bug::kNoQuorum;
+inline constexpr Bug kFirstIsolationBug = Bug::kNoConsent;
 
-inline constexpr std::array<std::string_view, 24> kBugNames = {"none",
+inline constexpr std::array<std::string_view, 26> kBugNames = {"none",
                                                                "no-serve",
                                                                "decide-alone",
                                                                "no-forward",
@@ -63,7 +67,9 @@ inline constexpr std::array<std::string_view, 24> kBugNames = {"none",
                                                                "no-quorum",
                                                                "quorum-of-the-living",
                                                                "silent-are-dead",
-                                                               "half-is-enough"};
+                                                               "half-is-enough",
+                                                               "no-consent",
+                                                               "believe-anybody"};
 
 constexpr std::string_view name(Bug bug) { return kBugNames[static_cast<size_t>(bug)]; }
 

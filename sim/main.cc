@@ -14,7 +14,7 @@ namespace {
 using horo::sim::World;
 
 constexpr const char* kUsage =
-    "usage: horo-sim [--seeds FIRST..LAST] [--ranks N] [--partitions] [--bug NAME] [--verbose]\n"
+    "usage: horo-sim [--seeds FIRST..LAST] [--ranks N] [--partitions | --isolation] [--bug NAME] [--verbose]\n"
     "Simulates jobs of N ranks (default: 2 to 8, by seed) that lose members, one job per seed.\n";
 
 struct Request {
@@ -44,8 +44,9 @@ std::optional<Request> parse_arguments(int count, char** words) {
       request.options.verbose = true;
       continue;
     }
-    if (flag == "--partitions") {
+    if (flag == "--partitions" || flag == "--isolation") {
       request.options.partitions = true;
+      request.options.isolation |= flag == "--isolation";
       continue;
     }
     if (i + 1 >= count) return std::nullopt;

@@ -43,7 +43,16 @@ Node::Node(World& world, int rank)
       suspicion_(suspicion_options(world.options().bug)),
       reform_(rank, view_of(membership_.members()), world.options().bug, *this) {}
 
-void Node::start() { open_world(reform_.world()); }
+void Node::start() {
+  if (world_.options().partitions) keep_quorum();
+  open_world(reform_.world());
+}
+
+void Node::keep_quorum() {
+  const std::vector<int> job = members_of(reform_.world());
+  if (!has_bug(Bug::kBelieveAnybody)) feed(input::Job{job});
+  if (!has_bug(Bug::kNoConsent)) watch(watching::Job{rank_, job});
+}
 
 void Node::handle(const NodeEvent& event) {
   std::visit([this](const auto& value) { on(value); }, event);
@@ -65,12 +74,15 @@ void Node::stop(const Status& why) {
 
 void Node::on(const Delivery& delivery) {
   bool lost = membership_.lost().contains(delivery.from);
+  if (is_control(delivery.packet)) watch(watching::Answered{delivery.from});  // Whatever it says.
   if (auto* message = std::get_if<Control>(&delivery.packet)) {
     take(delivery.from, **message);
   } else if (std::holds_alternative<Probe>(delivery.packet)) {
     send(delivery.from, Answer{});
-  } else if (std::holds_alternative<Answer>(delivery.packet)) {
-    watch(watching::Answered{delivery.from});
+  } else if (auto* ask = std::get_if<Ask>(&delivery.packet)) {
+    watch(watching::Asked{delivery.from, ask->silent});
+  } else if (auto* consent = std::get_if<Consent>(&delivery.packet)) {
+    watch(watching::Consented{delivery.from, consent->agrees});
   } else if (auto* join = std::get_if<Join>(&delivery.packet)) {
     reform_.take(delivery.from, *join);
   } else if (auto* ready = std::get_if<Ready>(&delivery.packet)) {
@@ -85,7 +97,6 @@ void Node::on(const Delivery& delivery) {
 }
 
 void Node::take(int from, const rendezvous::Message& message) {
-  watch(watching::Answered{from});
   rendezvous::Message heard = message;
   if (has_bug(Bug::kStaleFlush) && heard.kind == MessageKind::kFlush && membership_.lost().includes(heard.lost)) {
     heard.lost = membership_.lost();
@@ -140,9 +151,12 @@ void Node::drain() {
     rendezvous::Input input = std::move(inputs_.front());
     inputs_.pop_front();
     input_is_message_ = std::holds_alternative<input::Received>(input);
-    size_t known = membership_.lost().size();
+    const LostSet known = membership_.lost();
     std::vector<rendezvous::Output> outputs = membership_.step(input, world_.now());
-    if (membership_.lost().size() != known) world_.checker().learned(rank_, membership_.lost(), world_.now());
+    if (membership_.lost() != known) {
+      world_.checker().learned(rank_, membership_.lost(), world_.now());
+      watch(watching::Gone{membership_.lost().losses()});
+    }
     for (auto& out : outputs) {
       if (!running()) break;  // Killed on the way: the rest is never carried out.
       std::visit([this](auto& value) { apply(value); }, out);
@@ -292,6 +306,7 @@ void Node::succeeded(uint64_t group, uint64_t number) {
   // Making a subgroup is an operation of its parent: where that succeeds, the subgroup is opened.
   open_subgroups(view);
   reform_.decided(view, true);
+  if (world_.options().partitions && reform_.world() == view) keep_quorum();
   if (failed_worlds_.contains(view)) world_failed(view);
 }
 
@@ -322,10 +337,16 @@ void Node::watch(const watching::Input& input) {
     if (auto* probe = std::get_if<watching::Probe>(&out)) {
       send(probe->rank, Probe{});
       world_.pass(rank_, Point::kProbing);
+    } else if (auto* ask = std::get_if<watching::AskConsent>(&out)) {
+      send(ask->rank, Ask{ask->silent});
+    } else if (auto* consent = std::get_if<watching::Consent>(&out)) {
+      send(consent->rank, Consent{consent->agrees});
     } else if (auto* evict = std::get_if<watching::Evict>(&out)) {
-      world_.trace(rank_, "evicts rank ", evict->rank);
-      if (!world_.pair_was_blocked(rank_, evict->rank)) world_.checker().evicted(evict->rank, world_.now());
-      feed(input::Lost{{evict->rank, rendezvous::LossReason::kFrozen}});
+      world_.trace(rank_, "evicts ", ranks_text(evict->ranks), evict->has_quorum ? "" : ", without a quorum");
+      for (int rank : evict->ranks) {
+        if (!world_.pair_was_blocked(rank_, rank)) world_.checker().evicted(rank, world_.now());
+      }
+      feed(input::Silent{evict->ranks});
     }
   }
 }

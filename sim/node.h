@@ -82,6 +82,8 @@ class Node final : public GroupHost, public ReformHost {
   void serve(const GroupModel& group, const rendezvous::output::Decide& decide);
 
   void watch(const rendezvous::watch::Input& input);
+  /// Of the world that this rank is in.
+  void keep_quorum();
   void update_waits();
   void plan_tick();
   void open(uint64_t group, std::vector<int> members);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <variant>
+#include <vector>
 
 #include "horo/rendezvous/message.h"
 
@@ -33,6 +34,13 @@ struct Serve {
 };
 struct Probe {};
 struct Answer {};
+/// "May I evict these?", and the answer.
+struct Ask {
+  std::vector<int> silent;
+};
+struct Consent {
+  bool agrees = false;
+};
 /// "I am here for the group of this view", to its first member.
 struct Join {
   uint64_t view = 0;
@@ -45,9 +53,9 @@ struct Ready {
 /// Shared by all receivers of one broadcast.
 using Control = std::shared_ptr<const rendezvous::Message>;
 
-using Packet = std::variant<Control, Probe, Answer, Join, Ready, Data, Confirm, Ack, Serve>;
+using Packet = std::variant<Control, Probe, Answer, Ask, Consent, Join, Ready, Data, Confirm, Ack, Serve>;
 
 /// Control messages are read before data after a pause.
-inline bool is_control(const Packet& packet) { return packet.index() <= 4; }
+inline bool is_control(const Packet& packet) { return packet.index() <= 6; }
 
 }  // namespace horo::sim

@@ -49,6 +49,23 @@ TEST(SimulatedPartition, AtMostOneSideGoesOnAndEverybodyReachesADecision) {
   EXPECT_GT(total.gone_on, count / 2);
 }
 
+TEST(SimulatedPartition, TheOthersGoOnWhenOneRankIsCutOffAndComesBackAtAnyInstant) {
+  const uint64_t first = number_of("TEST_SEED", 1);
+  const uint64_t count = number_of("TEST_PARTITIONS", number_of("LONG_TESTS", 0) > 0 ? 20'000 : 500);
+  World::Counts total;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    World::Options options = options_for(seed);
+    options.isolation = true;
+    const Outcome outcome = simulate(options);
+    ASSERT_FALSE(outcome.violation) << replay(seed) << " --isolation (" << outcome.scenario
+                                    << "): " << *outcome.violation;
+    total += outcome.counts;
+  }
+  if (count < 500) return;
+  EXPECT_GT(total.worlds, count / 3);
+  EXPECT_GT(total.fenced + total.stopped, count / 3);
+}
+
 TEST(SimulatedPartition, ASeedReplaysToTheSameTraceEveryTime) {
   for (const bool partitions : {false, true}) {
     World::Options options = options_for(number_of("TEST_SEED", 11));

@@ -102,6 +102,15 @@ Scenario draw_partition(Random& random, int ranks) {
   return scenario;
 }
 
+Scenario draw_isolation(Random& random, int ranks) {
+  Fault fault;
+  fault.kind = Fault::Kind::kIsolate;
+  fault.victim = static_cast<int>(random.below(static_cast<uint64_t>(ranks)));
+  fault.lasts = draw_length(random);
+  fault.at = milliseconds(random.between(0, 3000));
+  return {{fault}};
+}
+
 Scenario draw_scenario(Random& random, int ranks) {
   Scenario scenario;
   auto most = static_cast<uint64_t>(std::min(4, ranks));

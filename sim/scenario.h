@@ -53,5 +53,7 @@ inline constexpr Duration kFreezeTimeout = std::chrono::seconds(1);
 Scenario draw_scenario(Random& random, int ranks);
 /// At least one fault of the network among them.
 Scenario draw_partition(Random& random, int ranks);
+/// One rank is cut off, and comes back. Nothing else.
+Scenario draw_isolation(Random& random, int ranks);
 
 }  // namespace horo::sim

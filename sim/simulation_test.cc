@@ -24,6 +24,7 @@ World::Options options_for(uint64_t seed, Bug bug = Bug::kNone) {
   options.ranks = static_cast<int>(2 + seed % 7);
   options.bug = bug;
   options.partitions = bug >= kFirstPartitionBug;
+  options.isolation = bug >= kFirstIsolationBug;
   return options;
 }
 

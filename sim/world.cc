@@ -33,7 +33,9 @@ Duration detection_delay(Random& random, bool prompt) {
 World::World(const Options& options)
     : options_(options),
       random_(options.seed),
-      scenario_(options.partitions ? draw_partition(random_, options.ranks) : draw_scenario(random_, options.ranks)),
+      scenario_(options.isolation    ? draw_isolation(random_, options.ranks)
+                : options.partitions ? draw_partition(random_, options.ranks)
+                                     : draw_scenario(random_, options.ranks)),
       checker_(options.ranks) {
   auto count = static_cast<size_t>(options.ranks);
   links_.resize(count * count);
@@ -276,6 +278,7 @@ void World::finish() {
   }
   counts_.gone_on += survivors.empty() ? 0 : 1;
   if (checker_.violation()) return;
+  if (options_.isolation && survivors.empty()) checker_.violated("nobody goes on, though only one rank was cut off");
   options_.partitions ? checker_.finish_cut(survivors) : checker_.finish(survivors, fenced);
 }
 

@@ -55,6 +55,8 @@ class World {
     Bug bug = Bug::kNone;
     /// The network is cut too, and ranks go on as Runtime::reform does: with a quorum, or not at all.
     bool partitions = false;
+    /// With partitions: one rank is cut off for a while, and nothing else happens. The others must go on.
+    bool isolation = false;
     bool verbose = false;
   };
   /// How often things happened: a simulator that never reaches a state proves nothing about it.

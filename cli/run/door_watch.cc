@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "horo/base/text.h"
 #include "horo/rendezvous/door.h"
 
 namespace horo::cli::launch {
@@ -12,13 +11,6 @@ namespace {
 
 /// The store is ours: it answers at once, or something is very wrong.
 constexpr Duration kLimit = std::chrono::seconds(5);
-
-/// Of keys ".../SEAT/ATTEMPT".
-std::set<int> seats_of(const rendezvous::Entries& entries, size_t prefix) {
-  std::set<int> seats;
-  for (const auto& [key, value] : entries) seats.insert(std::atoi(key.c_str() + prefix));
-  return seats;
-}
 
 }  // namespace
 
@@ -75,34 +67,43 @@ void DoorWatch::work(const std::stop_token& stop) {
   }
 }
 
+bool DoorWatch::connect(Deadline limit) {
+  if (store_) return true;
+  auto store = rendezvous::TcpStore::connect(at_, options_, limit);
+  if (store.ok()) store_ = std::move(*store);
+  return store_ != nullptr;
+}
+
 void DoorWatch::fulfil(const std::vector<Wish>& wishes) {
   const Deadline limit = Deadline::after(kLimit);
-  if (!store_) {
-    auto store = rendezvous::TcpStore::connect(at_, options_, limit);
-    if (!store.ok()) return;
-    store_ = std::move(*store);
-  }
-  rendezvous::Door door(*store_, options_.job);
   for (const Wish& wish : wishes) {
-    if (wish.kind == Wish::Kind::kEnded) door.newcomer_ended(wish.seat, limit);
-    if (wish.kind != Wish::Kind::kLeave) continue;
+    if (wish.kind == Wish::Kind::kEnded) newcomer_ended(wish.seat, limit);
+    if (wish.kind != Wish::Kind::kLeave || !connect(limit)) continue;
     // Without an answer the rank stays, and is ended at its limit.
-    if (!door.ask_to_leave(wish.seat, wish.why, limit).ok()) store_.reset();
-    if (!store_) return;
+    if (!rendezvous::Door(*store_, options_.job).ask_to_leave(wish.seat, wish.why, limit).ok()) store_.reset();
   }
+}
+
+void DoorWatch::newcomer_ended(int seat, Deadline limit) {
+  bool was_in = false;
+  if (connect(limit)) {
+    rendezvous::Door door(*store_, options_.job);
+    const auto admitted = door.admitted(limit);
+    was_in = admitted.ok() && admitted->contains(seat);
+    door.newcomer_ended(seat, limit);
+  }
+  const std::lock_guard lock(mutex_);
+  answer_.ended[seat] = was_in;
+  wake_.signal();
 }
 
 void DoorWatch::find_admitted(bool asked) {
   std::optional<std::set<int>> admitted;
-  if (store_) {
-    const Deadline limit = Deadline::after(kLimit);
-    const std::string prefix = text(options_.job, "/elastic/admit/");
-    const auto entries = store_->list(prefix, limit);
-    const auto changes = rendezvous::Door(*store_, options_.job).look(limit);
-    if (entries.ok() && changes.ok()) {
-      admitted = seats_of(*entries, prefix.size());
-      // Those who knock again were not let in after all.
-      for (const rendezvous::Newcomer& who : changes->newcomers) admitted->erase(who.seat);
+  const Deadline limit = Deadline::after(kLimit);
+  if (connect(limit)) {
+    auto found = rendezvous::Door(*store_, options_.job).admitted(limit);
+    if (found.ok()) {
+      admitted = std::move(*found);
     } else {
       store_.reset();
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,7 @@ class DoorWatch {
   static Result<std::unique_ptr<DoorWatch>> start(const net::Address& at, const rendezvous::TcpStoreOptions& options);
 
   void ask_to_leave(int seat, const std::string& why);
+  /// The answer tells whether it had been let in.
   void newcomer_ended(int seat);
   /// Every kInterval, from now on or no more.
   void look_often(bool often);
@@ -30,6 +32,7 @@ class DoorWatch {
   struct Answer {
     std::optional<std::set<int>> admitted;  ///< Seats that came later and are ranks now. Nothing: it is not known.
     bool looked = false;                    ///< What look() asked for.
+    std::map<int, bool> ended;              ///< Newcomers that have: whether they had been let in.
   };
   /// Readable when there is an answer.
   int fd() const { return wake_.fd(); }
@@ -47,7 +50,10 @@ class DoorWatch {
       : wake_(std::move(wake)), at_(at), options_(std::move(options)) {}
   void add(Wish wish);
   void work(const std::stop_token& stop);
+  /// Whether the store is there.
+  bool connect(Deadline limit);
   void fulfil(const std::vector<Wish>& wishes);
+  void newcomer_ended(int seat, Deadline limit);
   void find_admitted(bool asked);
 
   net::Wake wake_;

@@ -93,6 +93,13 @@ void Growth::rank_ended(const RankEnd& end, Time now) {
   if (newcomers_.erase(end.rank) > 0 && door_) door_->newcomer_ended(end.rank);
 }
 
+bool Growth::holds_back(const RankEnd& end) {
+  if (!door_ || roster_.is_admitted(end.rank) || newcomers_.erase(end.rank) == 0) return false;
+  held_back_[end.rank] = end;
+  door_->newcomer_ended(end.rank);
+  return true;
+}
+
 void Growth::look() {
   if (door_) {
     door_->look();
@@ -113,6 +120,12 @@ Growth::Step Growth::step(Time now) {
     DoorWatch::Answer answer = door_->take();
     step.admitted = std::move(answer.admitted);
     step.looked = answer.looked;
+    for (const auto& [seat, was_in] : answer.ended) {
+      const auto held = held_back_.extract(seat);
+      if (held.empty()) continue;
+      roster_.rank_admitted(seat, was_in);
+      step.ended.push_back({held.mapped(), was_in});
+    }
     door_->look_often(!newcomers_.empty());
   }
   step.looked |= std::exchange(nobody_to_ask_, false);

@@ -2,6 +2,7 @@
 // with hosts and ranks is for the launcher, which calls this in its loop.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -40,14 +41,22 @@ class Growth {
   void ask_to_leave(int seat, const std::string& why);
   void newcomer_started(int seat) { newcomers_.insert(seat); }
   void rank_ended(const RankEnd& end, Time now);
+  /// Whether nobody knows yet if it had been let in, a newcomer that has ended: step() gives it back when that is
+  /// known.
+  bool holds_back(const RankEnd& end);
   /// The answer comes with step().
   void look();
 
+  struct Ended {
+    RankEnd end;
+    bool was_admitted = false;
+  };
   struct Step {
     std::vector<Roster::Step> steps;
     std::vector<std::string> words;
     std::optional<std::set<int>> admitted;  ///< Seats that came later and are ranks now.
     bool looked = false;
+    std::vector<Ended> ended;
   };
   Step step(Time now);
   Deadline deadline() const;
@@ -66,6 +75,7 @@ class Growth {
   bool error_watched_ = false;
   std::unique_ptr<DoorWatch> door_;
   std::set<int> newcomers_;
+  std::map<int, RankEnd> held_back_;
   bool nobody_to_ask_ = false;  ///< look() was called without a door.
 };
 

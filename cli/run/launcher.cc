@@ -118,6 +118,7 @@ class Launcher final : private HostEvents {
   void take_signals();
   void reap();
   void rank_ended(const RankEnd& end);
+  void take_end(const RankEnd& end);
   void carry_out(const Action& action);
   void carry_out_all();
   Status start_ranks();
@@ -275,8 +276,13 @@ void Launcher::host_said(size_t host, const Message& message) {
 }
 
 void Launcher::rank_ended(const RankEnd& end) {
-  const Time now = Clock::now();
   if (results_) results_->note_end(end);
+  const bool may_change = growth_ && life_.phase() == JobLife::Phase::kRunning;
+  if (!may_change || !end.failed() || !growth_->holds_back(end)) take_end(end);
+}
+
+void Launcher::take_end(const RankEnd& end) {
+  const Time now = Clock::now();
   if (growth_) {
     // Who waits at the door does not end well by itself: it was let in, and all of it was over before we looked.
     if (!end.failed()) life_.rank_admitted(end.rank, true, now);
@@ -374,6 +380,10 @@ void Launcher::grow() {
   for (const std::string& words : next.words) say(words);
   if (next.admitted) {
     for (int seat : growth_->newcomers()) life_.rank_admitted(seat, next.admitted->contains(seat), now);
+  }
+  for (const Growth::Ended& one : next.ended) {
+    life_.rank_admitted(one.end.rank, one.was_admitted, now);
+    take_end(one.end);
   }
   if (next.looked) life_.looked(now);
   for (const Roster::Step& step : next.steps) carry_out(step);

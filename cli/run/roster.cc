@@ -96,6 +96,11 @@ void Roster::rank_admitted(int seat, bool admitted) {
   if (const auto found = seats_.find(seat); found != seats_.end()) found->second.admitted = admitted;
 }
 
+bool Roster::is_admitted(int seat) const {
+  const auto found = seats_.find(seat);
+  return found != seats_.end() && found->second.admitted;
+}
+
 std::vector<Roster::Step> Roster::step(Time now) {
   give_up_silent_hosts(now);
   end_those_who_stay(now);

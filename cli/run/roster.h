@@ -64,6 +64,7 @@ class Roster {
   void host_lost(const std::string& host, const std::string& why, Time now);
   void rank_ended(const RankEnd& end, Time now);
   void rank_admitted(int seat, bool admitted);
+  bool is_admitted(int seat) const;
   /// Training is at its end: nobody is needed any more.
   void stop() { stopped_ = true; }
 

@@ -152,18 +152,30 @@ horo_status* horo_door_begin(horo_door* door, char* name) {
   });
 }
 
+namespace {
+
+Status admit(horo_door* door, const char* name, int size, size_t count) {
+  if (count > door->newcomers.size() || size < static_cast<int>(count)) {
+    return {Code::kInvalidArgument, horo::text("horo_door_admit: ", count, " of ", door->newcomers.size(),
+                                               " newcomers cannot enter a generation of ", size)};
+  }
+  int rank = size - static_cast<int>(count);
+  for (size_t i = 0; i < count; ++i) {
+    HORO_TRY(door->door->admit(door->newcomers[i], {name, rank++, size}, Deadline::after(kCallLimit)));
+  }
+  return {};
+}
+
+}  // namespace
+
 horo_status* horo_door_admit(horo_door* door, const char* name, int size, size_t count) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(door, "horo_door_admit"));
-    if (name == nullptr || count > door->newcomers.size() || size < static_cast<int>(count)) {
-      return {Code::kInvalidArgument, horo::text("horo_door_admit: ", count, " of ", door->newcomers.size(),
-                                                 " newcomers cannot enter a generation of ", size)};
-    }
-    int rank = size - static_cast<int>(count);
-    for (size_t i = 0; i < count; ++i) {
-      HORO_TRY(door->door->admit(door->newcomers[i], {name, rank++, size}, Deadline::after(kCallLimit)));
-    }
-    return {};
+    if (name == nullptr) return {Code::kInvalidArgument, "horo_door_admit: the generation has no name"};
+    const Status admitted = admit(door, name, size, count);
+    // The others wait for those who would have come.
+    if (!admitted.ok()) door->door->give_up(name, admitted.message(), Deadline::after(kCallLimit));
+    return admitted;
   });
 }
 

@@ -44,7 +44,8 @@ int horo_door_news(horo_door* door, double timeout);
 horo_status* horo_door_look(horo_door* door, horo_changes* changes);
 /* `name` has room for 32 characters. */
 horo_status* horo_door_begin(horo_door* door, char* name);
-/* Lets in the first `count` newcomers of the last look: a generation of `size` ranks, of which they are the last. */
+/* Lets in the first `count` newcomers of the last look: a generation of `size` ranks, of which they are the last. If
+ * that fails the generation is over, and whoever waits for it is told. */
 horo_status* horo_door_admit(horo_door* door, const char* name, int size, size_t count);
 void horo_door_close(horo_door* door);
 

@@ -181,6 +181,33 @@ TEST(ApiDoor, AJobWhoseNewcomerEndsGoesOnAndTakesItInLater) {
   });
 }
 
+TEST(ApiDoor, AJobThatCannotAdmitGoesOnAtOnceOnAllItsRanks) {
+  Plan plan;
+  plan.newcomers = 1;
+  std::latch planned(2);
+  horo::api::run_threads(2, [&](horo_engine_options engine) {
+    horo_runtime_options options = HORO_RUNTIME_OPTIONS_INIT;
+    options.engine = &engine;
+    Runtime runtime(options);
+    std::unique_ptr<OpenDoor> door;
+    if (engine.rank == 0) {
+      door = std::make_unique<OpenDoor>(runtime);
+      horo::check(horo_door_begin(door->get(), plan.generation));
+    }
+    planned.arrive_and_wait();
+    if (engine.rank == 0) {
+      EXPECT_THROW(horo::check(horo_door_admit(door->get(), plan.generation, 3, 1)), Error);
+    }
+    try {
+      grow(runtime, engine, plan);
+      ADD_FAILURE() << "nobody has come";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("1 of 0 newcomers cannot enter"), std::string::npos) << error.what();
+    }
+    EXPECT_EQ(sum_of_ones(runtime), 2.0F);
+  });
+}
+
 TEST(ApiDoor, NobodyWaitsForEverAtTheDoor) {
   horo::api::run_threads(1, [](const horo_engine_options& engine) {
     Later later(engine, 3);

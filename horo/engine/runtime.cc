@@ -98,6 +98,7 @@ Status Runtime::open(RuntimeOptions& options) {
   seating_ = std::make_shared<const Seating>(
       Seating{everybody, engine_->rank(), position_of(engine_->world().shape(), engine_->rank())});
   HORO_TRY(open_set(0, everybody));
+  engine_->keep_quorum(everybody);
   // Its first operation was the decision: from here on the others are in this job.
   const Status rest = open_rest(options);
   if (rest.ok() || !options.replaces) return rest;
@@ -429,7 +430,7 @@ void Runtime::shutdown() {
     sets = sets_;
   }
   if (!engine_) return;
-  server_.reset();
+  stop_serving();
   loop_ = Thread();
   for (auto& [number, known] : sets) {
     if (!known.set) continue;

@@ -127,6 +127,7 @@ class Runtime {
   void make_timeline();
   void begin_timeline(const Config& config, const std::string& generation);
   void begin_serving(const Config& config);
+  void stop_serving();
   Status open(RuntimeOptions& options);
   Status open_rest(const RuntimeOptions& options);
   Status open_set(int number, const std::vector<int>& seats);

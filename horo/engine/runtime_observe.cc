@@ -30,7 +30,7 @@ void Runtime::make_timeline() {
 void Runtime::observe(Runtime* before, const std::string& generation) {
   if (before != nullptr) {
     before->stop_timeline();
-    before->server_.reset();
+    before->stop_serving();
   }
   begin_timeline(engine_->config(), generation);
   begin_serving(engine_->config());
@@ -72,7 +72,10 @@ void Runtime::begin_serving(const Config& config) {
     auto server = MetricsServer::start(
         *at, [this] { return metrics_text(); }, engine_->log());
     status = server.status();
-    if (server.ok()) server_ = std::move(*server);
+    if (server.ok()) {
+      std::lock_guard lock(mutex_);
+      server_ = std::move(*server);
+    }
   }
   if (status.ok()) return engine_->log().info("metrics are served at http://", at->to_string(), "/metrics");
   engine_->log().warning("metrics cannot be served as HORO_METRICS_PORT asks: ", status.message(),
@@ -88,7 +91,17 @@ std::string Runtime::metrics_text() const {
 }
 
 std::optional<net::Address> Runtime::metrics_address() const {
+  std::lock_guard lock(mutex_);
   return server_ ? std::optional(server_->address()) : std::nullopt;
+}
+
+// Not under the lock: what it waits for may ask for the metrics.
+void Runtime::stop_serving() {
+  std::unique_ptr<MetricsServer> server;
+  {
+    std::lock_guard lock(mutex_);
+    server = std::move(server_);
+  }
 }
 
 void Runtime::stop_timeline() { timeline_->stop(); }

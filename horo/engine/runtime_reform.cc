@@ -127,6 +127,7 @@ void Runtime::take_seats(const std::vector<int>& seats, const std::shared_ptr<Pr
   next->position = position_of(world->group().shape(), next->rank);
   std::vector<std::shared_ptr<ProcessSet>> over;
   engine_->call_ranks(seats);
+  engine_->keep_quorum(seats);
   {
     std::lock_guard lock(mutex_);
     for (auto it = sets_.begin(); it != sets_.end();) {

@@ -291,6 +291,13 @@ void Control::on_message(Link& link, const net::Message& message) {
       return send(link.rank, ControlType::kProbeAnswer, {});
     case ControlType::kProbeAnswer:
       return;
+    case ControlType::kAsk: {
+      auto asked = rendezvous::decode_message(message.payload, options_.size);
+      if (asked.ok()) return watch(watch_input::Asked{link.rank, asked->lost.ranks()});
+      return log_.error("rank ", link.rank, " sent a damaged question: ", asked.status());
+    }
+    case ControlType::kConsent:
+      return watch(watch_input::Consented{link.rank, header.operation == 1});
     case ControlType::kGoodbye:
       link.said_goodbye = true;
       return fade(link.rank);

@@ -104,6 +104,8 @@ class Control : public GroupHost {
   std::vector<int> members_without(const std::vector<int>& gone, Deadline deadline);
   /// Waits until the installed view is another than `members`. False at the deadline, or when this rank was evicted.
   bool members_differ_from(const std::vector<int>& members, Deadline deadline);
+  /// Evicting somebody, and believing that somebody was, takes a quorum of these from now on.
+  void keep_quorum(const std::vector<int>& ranks);
   void mark_forked();
 
   void report(uint64_t epoch, const rendezvous::Report& report) override;
@@ -141,6 +143,7 @@ class Control : public GroupHost {
   void watch(const rendezvous::watch::Input& input);
   void update_waits(Time now);
   void lose(int rank, rendezvous::LossReason reason);
+  void evict(const rendezvous::watch::Evict& evict);
   /// Under the lock: why a group of `ranks` cannot be, if one of them is lost or this one cannot go on.
   Status check_members(const std::vector<int>& ranks) const;
   /// Under the lock: the same of a group that was agreed on, which a member may have given up.

@@ -66,6 +66,7 @@ void Control::fade(int rank) {
 }
 
 void Control::step(const rendezvous::Input& input) {
+  const rendezvous::LostSet known = membership_.lost();
   const std::vector<rendezvous::Output> outputs = membership_.step(input, Clock::now());
   {
     // First: groups that end now name them, and whoever sees the new members knows why others are missing.
@@ -75,6 +76,7 @@ void Control::step(const rendezvous::Input& input) {
                   [this](const rendezvous::Loss& loss) { return loss.rank == options_.self.rank; });  // fenced_
     changed_.notify_all();
   }
+  if (membership_.lost() != known) watch(rendezvous::watch::Gone{membership_.lost().losses()});
   for (const rendezvous::Output& output : outputs) carry_out(output);
 }
 
@@ -166,14 +168,37 @@ void Control::watch(const rendezvous::watch::Input& input) {
                                   seconds(options_.freeze_timeout), " s (HORO_FREEZE_TIMEOUT)");
                    },
                    [&](const Recover& recover) { log_.warning("rank ", recover.rank, " answers again"); },
-                   [&](const Evict& evict) {
-                     log_.error("rank ", evict.rank, " has not answered for ", seconds(evict.silent),
-                                " s and is evicted");
-                     lose(evict.rank, LossReason::kFrozen);
+                   [&](const AskConsent& ask) {
+                     rendezvous::Message about;
+                     for (int rank : ask.silent) about.lost.add({rank, LossReason::kFrozen});
+                     send(ask.rank, ControlType::kAsk, rendezvous::encode(about));
                    },
+                   [&](const Consent& consent) {
+                     send(consent.rank, ControlType::kConsent, {}, {.operation = consent.agrees ? 1U : 0U});
+                   },
+                   [&](const Evict& silent) { evict(silent); },
                },
                output);
   }
+}
+
+void Control::evict(const rendezvous::watch::Evict& evict) {
+  for (int rank : evict.ranks) {
+    log_.error("rank ", rank, " has not answered for ", seconds(evict.silent), " s and is evicted");
+    hear_out(*links_.at(rank));
+    fading_.erase(rank);
+  }
+  if (!evict.has_quorum) log_.error("too few of the job are heard: this rank is cut off, or most others are");
+  step(input::Silent{evict.ranks});
+  release_groups();
+  over_changed();
+}
+
+void Control::keep_quorum(const std::vector<int>& ranks) {
+  post([this, ranks] {
+    step(input::Job{ranks});
+    watch(rendezvous::watch::Job{options_.self.rank, ranks});
+  });
 }
 
 void Control::update_waits(Time now) {

@@ -66,6 +66,9 @@ class Engine {
   /// from now on and of those that have no other members. The group that the engine began with, world(), is forgotten:
   /// the caller has another.
   void call_ranks(const std::vector<int>& members);
+  /// From now on these ranks, this one included, are a job that goes on only where it has a quorum: whoever hears too
+  /// few of them evicts nobody else, and is not believed.
+  void keep_quorum(const std::vector<int>& members) { control_->keep_quorum(members); }
   /// Rings when a letter has come (Post), when a group is over, and when somebody on this rank rings it.
   Bell& bell() { return *bell_; }
   Log& log() { return log_; }

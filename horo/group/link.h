@@ -32,6 +32,8 @@ enum class ControlType : uint8_t {
   kLetters = 11,       ///< Bytes of the stream of letters to this member of a group, from `offset` on.
   kLettersTaken = 12,  ///< The sender has taken that stream up to `offset`.
   kWithdraw = 13,      ///< To the first member of a new group: the sender's kJoinGroup, which counts no more.
+  kAsk = 14,           ///< rendezvous::Message: "I do not hear those that are lost in it. May I evict them?"
+  kConsent = 15,       ///< The answer; operation 1: yes, 0: no.
 };
 
 /// What a peer on the same host has passed to us.

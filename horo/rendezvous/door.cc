@@ -105,6 +105,19 @@ Status Door::ask_to_leave(int seat, const std::string& why, Deadline deadline) {
   return ring(deadline);
 }
 
+Result<std::set<int>> Door::admitted(Deadline deadline) {
+  const std::string prefix = key("admit/");
+  HORO_ASSIGN(const Entries entries, store_.list(prefix, deadline));
+  std::set<int> seats;
+  for (const auto& [name, value] : entries) {
+    const std::string_view rest = std::string_view(name).substr(prefix.size());  // SEAT/ATTEMPT
+    if (const int seat = number_in(rest.substr(0, rest.find('/'))); seat >= 0) seats.insert(seat);
+  }
+  HORO_ASSIGN(const Changes changes, look(deadline));
+  for (const Newcomer& who : changes.newcomers) seats.erase(who.seat);
+  return seats;
+}
+
 void Door::newcomer_ended(int seat, Deadline deadline) {
   const auto knocked = store_.list(key(text("door/", seat)), deadline);
   if (!knocked.ok()) return;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,8 @@ class Door {
 
   // By the launcher:
   Status ask_to_leave(int seat, const std::string& why, Deadline deadline);
+  /// Seats that came later and were let in, whether they run or not. Those who knock again were not, after all.
+  Result<std::set<int>> admitted(Deadline deadline);
   /// The process of a newcomer has ended: the job does not wait for it, and does not look for it at the door.
   void newcomer_ended(int seat, Deadline deadline);
 

@@ -72,14 +72,28 @@ TEST_F(DoorTest, ANewcomerThatEndedIsWaitedForNoMore) {
   EXPECT_EQ(door_.check("7", soon()).code(), Code::kPeerLost);
 }
 
+TEST_F(DoorTest, WhoWasLetInAndDoesNotKnockAgainIsAdmitted) {
+  for (int seat : {4, 5, 41}) ASSERT_TRUE(door_.knock({seat, 1}, soon()).ok());
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{});
+  ASSERT_TRUE(door_.admit({4, 1}, {"7", 1, 3}, soon()).ok());
+  ASSERT_TRUE(door_.admit({41, 1}, {"7", 2, 3}, soon()).ok());
+  EXPECT_EQ(*door_.admitted(soon()), (std::set<int>{4, 41}));
+  ASSERT_TRUE(door_.knock({4, 2}, soon()).ok());
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{41});
+  door_.newcomer_ended(41, soon());
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{41});
+}
+
 TEST_F(DoorTest, NonsenseInTheStoreIsNobody) {
   const auto* byte = reinterpret_cast<const std::byte*>("x");
   ASSERT_TRUE(store_.set("job/elastic/door/abc", {byte, 1}, soon()).ok());
   ASSERT_TRUE(store_.set("job/elastic/door/5", {byte, 1}, soon()).ok());
   ASSERT_TRUE(store_.set("job/elastic/leave/-", {byte, 1}, soon()).ok());
   ASSERT_TRUE(store_.set("job/elastic/admit/5/1", {byte, 1}, soon()).ok());
+  ASSERT_TRUE(store_.set("job/elastic/admit/x/1", {byte, 1}, soon()).ok());
   EXPECT_TRUE(door_.look(soon())->newcomers.empty());
   EXPECT_TRUE(door_.look(soon())->leavers.empty());
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{5});
   EXPECT_EQ(door_.await_admission({5, 1}, soon()).status().code(), Code::kCorrupt);
 }
 

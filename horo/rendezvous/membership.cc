@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "horo/base/check.h"
+#include "horo/rendezvous/quorum.h"
 
 namespace horo::rendezvous {
 
@@ -72,6 +73,18 @@ void Membership::on(const input::Lost& lost, Time now) {
   grow(more, options_.rank, now);
 }
 
+void Membership::on(const input::Silent& silent, Time now) {
+  LostSet more;
+  for (int rank : silent.ranks) more.add({rank, LossReason::kFrozen});
+  grow(more, options_.rank, now);
+}
+
+void Membership::on(const input::Job& job, Time) { job_ = job.ranks; }
+
+bool Membership::may_go_on_without(const LostSet& lost) const {
+  return job_.empty() || check_quorum(job_, survivors(lost), lost.losses()).ok();
+}
+
 void Membership::on(const input::Received& received, Time now) {
   const Message& message = received.message;
   if (message.base_epoch != options_.base_epoch || received.from == options_.rank) return;
@@ -81,6 +94,11 @@ void Membership::on(const input::Received& received, Time now) {
       out_.push_back(output::Send{{received.from}, Message{MessageKind::kRevoke, options_.base_epoch, lost_, {}}});
     }
     return;
+  }
+  if (!may_go_on_without(message.lost)) {
+    LostSet sender;
+    sender.add({received.from, LossReason::kLink});
+    return grow(sender, options_.rank, now);
   }
   grow(message.lost, received.from, now);
   if (ended_ || lost_.contains(received.from) || !message.lost.same_ranks(lost_)) return;

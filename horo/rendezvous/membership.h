@@ -14,6 +14,9 @@
 // A further loss at any step begins a new round with fresh reports. As each rank's L only grows and an installed view
 // needs a Flush of every one of its members, installed views form a chain.
 //
+// A rank that is cut off finds everybody else silent. When it is heard again, its word would evict those who are many.
+// So where a job has a quorum (input::Job), the word of a side that has none is not taken: its sender counts as gone.
+//
 // What the groups must provide:
 //   - An operation is reported `completed` before its caller is told, `held` when its result is wholly here.
 //   - A result is retained until no member can lack it: symmetric operations need the last one, rooted operations as
@@ -52,6 +55,15 @@ struct Closed {
 struct Lost {
   Loss loss;
 };
+/// These have not answered for too long, all of them: they are evicted together.
+struct Silent {
+  std::vector<int> ranks;
+};
+/// The ranks that have a quorum or have not, this one included, sorted. Empty, as at first: nobody asks for one, and
+/// whoever tells that it has evicted somebody is believed.
+struct Job {
+  std::vector<int> ranks;
+};
 struct Received {
   int from = 0;
   Message message;
@@ -73,8 +85,8 @@ struct Tick {};
 
 }  // namespace input
 
-using Input = std::variant<input::Opened, input::Closed, input::Lost, input::Received, input::Reported, input::Settled,
-                           input::Leave, input::Tick>;
+using Input = std::variant<input::Opened, input::Closed, input::Lost, input::Silent, input::Job, input::Received,
+                           input::Reported, input::Settled, input::Leave, input::Tick>;
 
 /// Operations first..last of a group, to or from `peer`.
 struct Transfer {
@@ -166,12 +178,16 @@ class Membership {
   void on(const input::Opened& opened, Time now);
   void on(const input::Closed& closed, Time now);
   void on(const input::Lost& lost, Time now);
+  void on(const input::Silent& silent, Time now);
+  void on(const input::Job& job, Time now);
   void on(const input::Received& received, Time now);
   void on(const input::Reported& reported, Time now);
   void on(const input::Settled& settled, Time now);
   void on(const input::Leave& leave, Time now);
   void on(const input::Tick& tick, Time now);
 
+  /// Whether those who say that these are gone may go on: else what they say counts for nothing.
+  bool may_go_on_without(const LostSet& lost) const;
   void grow(const LostSet& more, int by, Time now);
   void begin_round(const LostSet& before, Time now);
   void flush_when_reported();
@@ -186,6 +202,7 @@ class Membership {
 
   const Options options_;
   std::map<uint64_t, std::vector<int>> groups_;
+  std::vector<int> job_;
   LostSet lost_;
   LostSet installed_;
   bool ended_ = false;

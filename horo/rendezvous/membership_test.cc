@@ -71,6 +71,35 @@ TEST_F(MembershipTest, AnEvictedRankIsToldOfItsEviction) {
   EXPECT_EQ(sends[0].to, (std::vector<int>{0, 3, 2}));
 }
 
+TEST_F(MembershipTest, RanksThatAreSilentTogetherAreEvictedTogether) {
+  auto sends = pick<output::Send>(step(input::Silent{{0, 2}}));
+  ASSERT_EQ(sends.size(), 1u);
+  EXPECT_EQ(sends[0].to, (std::vector<int>{3, 0, 2}));
+  EXPECT_EQ(sends[0].message.lost, lost_set({{0, LossReason::kFrozen}, {2, LossReason::kFrozen}}));
+}
+
+TEST_F(MembershipTest, ASideWithoutAQuorumIsNotBelievedAndCountsAsGone) {
+  step(input::Job{{0, 1, 2, 3}});
+  const LostSet others = lost_set({{0, LossReason::kFrozen}, {1, LossReason::kFrozen}, {2, LossReason::kFrozen}});
+  auto outputs = hear(3, MessageKind::kRevoke, others);
+  EXPECT_TRUE(pick<output::Fence>(outputs).empty());
+  EXPECT_EQ(membership_.lost(), lost_set({{3, LossReason::kLink}}));
+  // It is told, like everybody that is evicted.
+  EXPECT_EQ(pick<output::Send>(outputs).at(0).to, (std::vector<int>{0, 2, 3}));
+}
+
+TEST_F(MembershipTest, ASideWithAQuorumIsBelieved) {
+  step(input::Job{{0, 1, 2, 3}});
+  auto fences = pick<output::Fence>(hear(0, MessageKind::kRevoke, lost_set({{1, LossReason::kFrozen}})));
+  ASSERT_EQ(fences.size(), 1u);
+  EXPECT_EQ(fences[0].by, 0);
+}
+
+TEST_F(MembershipTest, WhereNobodyAsksForAQuorumEverySideIsBelieved) {
+  const LostSet others = lost_set({{0, LossReason::kFrozen}, {1, LossReason::kFrozen}, {2, LossReason::kFrozen}});
+  EXPECT_EQ(pick<output::Fence>(hear(3, MessageKind::kRevoke, others)).size(), 1u);
+}
+
 TEST_F(MembershipTest, TheViewIsInstalledWithTheFlushOfEverySurvivor) {
   lose(3);
   EXPECT_EQ(pick<output::Send>(report(10, 10)).at(0).message.kind, MessageKind::kFlush);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace horo::rendezvous {
 namespace {
 
@@ -23,10 +25,43 @@ class SuspicionTest : public testing::Test {
 
   void step(const watch::Input& input) {
     for (const auto& output : suspicion_.step(input, now_)) {
-      constexpr char kKinds[] = {'p', 'n', 'r', 'e'};
-      int rank = std::visit([](const auto& value) { return value.rank; }, output);
-      events_.push_back({kKinds[output.index()], rank, (now_ - Time{}) / milliseconds(1)});
+      // A probe, a name, one that recovers, a question for consent, its answer, an eviction.
+      constexpr char kKinds[] = {'p', 'n', 'r', 'a', 'c', 'e'};
+      const auto* evict = std::get_if<watch::Evict>(&output);
+      const auto* consent = std::get_if<watch::Consent>(&output);
+      if (consent != nullptr) agrees_ = consent->agrees;
+      if (evict != nullptr) has_quorum_ = evict->has_quorum;
+      std::vector<int> ranks = evict != nullptr ? evict->ranks : std::vector<int>{rank_of(output)};
+      for (int rank : ranks) events_.push_back({kKinds[output.index()], rank, (now_ - Time{}) / milliseconds(1)});
     }
+  }
+  static int rank_of(const watch::Output& output) {
+    return std::visit(
+        [](const auto& value) {
+          if constexpr (requires { value.rank; }) return value.rank;
+          return -1;
+        },
+        output);
+  }
+  /// The same, in a job where some answer whatever they are asked.
+  void run_until(Time end, const std::vector<int>& answer, bool agree = true) {
+    while (suspicion_.next_tick() && *suspicion_.next_tick() <= end) {
+      const size_t before = events_.size();
+      run_until(*suspicion_.next_tick());
+      for (const Event& event : std::vector<Event>(events_.begin() + static_cast<int64_t>(before), events_.end())) {
+        if (std::find(answer.begin(), answer.end(), event.rank) == answer.end()) continue;
+        if (event.kind == 'p') step(watch::Answered{event.rank});
+        if (event.kind == 'a') step(watch::Consented{event.rank, agree});
+      }
+    }
+    now_ = end;
+  }
+  std::vector<int> evicted() const {
+    std::vector<int> ranks;
+    for (const Event& event : events_) {
+      if (event.kind == 'e') ranks.push_back(event.rank);
+    }
+    return ranks;
   }
   /// Ticks as a loop would, each exactly when it is due.
   void run_until(Time end) {
@@ -44,6 +79,7 @@ class SuspicionTest : public testing::Test {
   Suspicion suspicion_;
   Time now_{};
   std::vector<Event> events_;
+  bool agrees_ = false, has_quorum_ = false;
 };
 
 TEST_F(SuspicionTest, NothingIsSentWhenNobodyWaits) {
@@ -128,6 +164,69 @@ TEST_F(SuspicionTest, WaitingForOthersMeanwhileDoesNotResetTheClock) {
     step(watch::WaitingOn{even ? std::vector<int>{3} : std::vector<int>{2, 3}, now_});
   }
   EXPECT_TRUE(saw('e'));
+}
+
+TEST_F(SuspicionTest, AQuorumConsentsAndTheSilentRankIsEvictedAtTheLimit) {
+  step(watch::Job{2, {0, 1, 2, 3, 4}});
+  step(watch::WaitingOn{{0}, now_});
+  run_until(at(9000), {1, 3, 4});
+  EXPECT_FALSE(saw('a')) << "long before the limit nobody is asked";
+  run_until(at(10400), {1, 3, 4});
+  EXPECT_EQ(evicted(), (std::vector<int>{0}));
+  EXPECT_TRUE(has_quorum_);
+}
+
+TEST_F(SuspicionTest, ARankThatHearsTooFewGivesUpAllOthersTogether) {
+  step(watch::Job{2, {0, 1, 2, 3, 4}});
+  step(watch::WaitingOn{{0}, now_});
+  run_until(at(19000), {3});
+  EXPECT_FALSE(saw('e')) << "ranks 1 and 4 may still answer";
+  run_until(at(21000), {3});
+  EXPECT_EQ(evicted(), (std::vector<int>{0, 1, 4}));
+  EXPECT_FALSE(has_quorum_);
+}
+
+TEST_F(SuspicionTest, ARankThatIsHeardAgainEvictsNobody) {
+  step(watch::Job{2, {0, 1, 2, 3, 4}});
+  step(watch::WaitingOn{{0}, now_});
+  run_until(at(15000));
+  for (int rank : {0, 1, 3, 4}) step(watch::Answered{rank});
+  for (int rank : {1, 3, 4}) step(watch::Consented{rank, true});
+  run_until(at(60000), {0, 1, 3, 4});
+  EXPECT_FALSE(saw('e'));
+}
+
+TEST_F(SuspicionTest, WhereARankIsKilledThoseThatAreLeftConsent) {
+  step(watch::Job{1, {0, 1, 2, 3}});
+  step(watch::Gone{{{0, LossReason::kKilled}}});
+  step(watch::WaitingOn{{3}, now_});
+  run_until(at(15000), {2});
+  EXPECT_EQ(evicted(), (std::vector<int>{3}));
+  EXPECT_FALSE(has_quorum_) << "two of four, without the lowest";
+}
+
+TEST_F(SuspicionTest, WhoIsToBeEvictedIsNotAgreedWith) {
+  step(watch::Asked{3, {1}});
+  EXPECT_TRUE(agrees_);
+  step(watch::Asked{1, {3}});
+  EXPECT_FALSE(agrees_);
+  step(watch::Asked{2, {4}});
+  EXPECT_TRUE(agrees_);
+  now_ = at(5000);
+  step(watch::Asked{1, {3}});
+  EXPECT_TRUE(agrees_) << "nobody has wanted its end for long";
+  step(watch::Gone{{{1, LossReason::kFrozen}}});
+  step(watch::Asked{1, {3}});
+  EXPECT_FALSE(agrees_);
+}
+
+TEST_F(SuspicionTest, WhoIsRefusedWaitsForTheOthersToDecide) {
+  step(watch::Job{2, {0, 1, 2, 3, 4}});
+  step(watch::WaitingOn{{0}, now_});
+  run_until(at(40000), {1, 3, 4}, false);
+  EXPECT_FALSE(saw('e'));
+  run_until(at(41000), {1, 3, 4}, true);
+  EXPECT_EQ(evicted(), (std::vector<int>{0}));
 }
 
 }  // namespace

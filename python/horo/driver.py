@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from horo import _horo, basics, resize
 from horo.exceptions import HorovodInternalError, RankFailedError
-from horo.job import failure_of
+from horo.job import check_count, failure_of
 from horo.meeting import LOOPBACK, Arrival, Terms, layout
 from horo.task import outcome_of_error, outcome_of_exit, outcome_of_value
 from horo.world import world
@@ -40,8 +40,8 @@ class Limits(NamedTuple):
     def check(self, least: str, most: str) -> None:
         """The names are those that the caller knows them by."""
         for name, value in {least: self.least, most: self.most}.items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} is {value!r}; it is a number of ranks, 1 or more")
+            if value is not None:
+                check_count(name, value)
         if self.most is not None and self.most < self.least:
             raise ValueError(f"{most} is {self.most}, less than {least}, which is {self.least}")
         if self.seconds <= 0:

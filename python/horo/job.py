@@ -28,6 +28,11 @@ from horo.paths import program_path
 _LAST_WORDS_SECONDS = 15.0
 
 
+def check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}; it is a number of ranks, 1 or more")
+
+
 def run_job(
     call: tuple[Any, tuple[Any, ...], dict[str, Any]],
     size: int,

@@ -172,7 +172,7 @@ def _grow(plan: _Plan) -> bool:
     target = size() + plan.newcomers
     door = _doorway.open() if rank() == 0 else None
     if door is not None:
-        # If that fails the others wait in vain, and for so long; those that were told come back to the door.
+        # If that fails the generation is over for all, and those that were told come back to the door.
         with contextlib.suppress(HorovodInternalError):
             door.admit(plan.generation, target, plan.newcomers)
     try:

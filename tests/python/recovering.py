@@ -1,11 +1,14 @@
-"""A training script whose ranks are killed from outside: digits, a convolutional network, elastic.
+"""A training script whose ranks are killed from outside, and replaced: digits, a convolutional network, elastic.
 
-Trains until there are enough epochs and the file TEST_ENOUGH exists. Says "born PID", "epoch N with S ranks",
-"accuracy A after N steps". No step may be applied twice, and parameters must be equal on all ranks at each commit.
+Trains until it has applied TEST_STEPS steps and the file TEST_ENOUGH exists. Says "started PID", "trains PID" when it
+has the job's state, and at the end "accuracy A after N steps". Each process writes what it does to a file of TEST_LOGS:
+"from N HASH SIZE" when it (re)starts with so many steps applied, "step N" for each one, "commit N HASH SIZE" when all
+ranks have saved it. The hash is that of parameters and optimizer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -19,54 +22,67 @@ from torch.utils.data import DataLoader
 
 import horo.torch as hvd
 
-EPOCHS = int(os.environ["TEST_EPOCHS"])
+STEPS = int(os.environ["TEST_STEPS"])
 BATCH = 16
+COMMIT_EVERY = 3
 
 
-def enough() -> bool:
+def digest(state: hvd.elastic.TorchState) -> str:
+    found = hashlib.sha256()
+    for parameter in state.model.parameters():
+        found.update(parameter.detach().numpy().tobytes())
+    optimizer = state.optimizer.state_dict()
+    for values in optimizer["state"].values():
+        found.update(values["momentum_buffer"].numpy().tobytes())
+    found.update(str(optimizer["param_groups"][0]["lr"]).encode())
+    return found.hexdigest()
+
+
+def is_over(state: hvd.elastic.TorchState) -> bool:
     """As rank 0 sees it, for all ranks."""
-    there = Path(os.environ["TEST_ENOUGH"]).exists()
-    return bool(hvd.broadcast(torch.tensor(int(there)), 0, name="enough").item())
+    over = state.applied >= STEPS and Path(os.environ["TEST_ENOUGH"]).exists()
+    return bool(hvd.broadcast(torch.tensor(int(over)), 0, name="over").item())
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    hvd.init()
-    print("born", os.getpid(), flush=True)
     torch.manual_seed(1)
     training, testing = digits.load()
+    model = digits.Net()
+    print("started", os.getpid(), flush=True)
+    hvd.init()  # A newcomer waits here until it is let in.
     sampler = hvd.elastic.ElasticSampler(training, seed=1)
     loader = DataLoader(training, batch_size=BATCH, sampler=sampler)
-    model = digits.Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    log = (Path(os.environ["TEST_LOGS"]) / str(os.getpid())).open("w", buffering=1)
 
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
-        while state.epoch < EPOCHS or not enough():
-            state.sampler.set_epoch(state.epoch)
-            # The weights come to rest, however long it takes until there is enough.
-            for group in optimizer.param_groups:
-                group["lr"] = 0.05 if state.epoch < EPOCHS // 2 else 0.005
+        if log.tell() == 0:
+            print("trains", os.getpid(), flush=True)
+        log.write(f"from {state.applied} {digest(state)} {hvd.size()}\n")
+        while not is_over(state):
             for index, (images, labels) in enumerate(loader):
+                # The weights come to rest, however long it takes until there is enough.
+                state.optimizer.param_groups[0]["lr"] = 0.05 if state.applied < 150 else 0.005
                 optimizer.zero_grad()
                 functional.cross_entropy(model(images), labels).backward()
                 optimizer.step()
                 state.applied += 1
-                state.last = [*state.last, state.applied][-50:]
+                log.write(f"step {state.applied}\n")
                 state.sampler.record_batch(index, BATCH)
-                if index % 5 == 4:
-                    digits.check_equal(model)
+                if state.applied % COMMIT_EVERY == 0:
                     state.commit()
+                    # All ranks have come to the end of commit(), or nobody has: so all have saved it.
+                    log.write(f"commit {state.applied} {digest(state)} {hvd.size()}\n")
+                    if is_over(state):
+                        return
             state.epoch += 1
-            digits.check_equal(model)
-            state.commit()
-            if hvd.rank() == 0:
-                print(f"epoch {state.epoch} with {hvd.size()} ranks", flush=True)
+            state.sampler.set_epoch(state.epoch)
 
-    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, applied=0, last=[])
+    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, applied=0)
     train(state)
-    assert state.last == list(range(state.applied - len(state.last) + 1, state.applied + 1)), state.last
     digits.check_equal(model)
     if hvd.rank() == 0:
         print(f"accuracy {digits.accuracy(model, testing):.4f} after {state.applied} steps", flush=True)

@@ -76,6 +76,35 @@ def test_a_killed_rank_is_replaced_after_a_cooldown_and_the_others_wait_for_it()
     assert "1 rank is left, fewer than --min-np 2; waiting up to 600 s for others" in done.stderr, done.stderr
 
 
+def die_when_let_in() -> None:
+    import horo.elastic
+
+    horo.init()
+    if os.environ["HORO_SEAT"] == "2":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def train(state: horo.elastic.ObjectState) -> None:
+        # Until the second one that was put in the place of seat 1 is there.
+        while not state.replaced:
+            if os.environ["HORO_SEAT"] == "1":
+                os.kill(os.getpid(), signal.SIGKILL)
+            seats = horo.allgather_object(int(os.environ["HORO_SEAT"]), "seats")
+            state.replaced = max(seats) > 2
+            state.commit()
+
+    state = horo.elastic.ObjectState(lambda obj: horo.broadcast_object(obj, 0), horo.rank, replaced=False)
+    horo.elastic.run_fn(train)(state)
+
+
+def test_a_newcomer_that_dies_as_soon_as_it_is_let_in_counts_as_a_rank() -> None:
+    flags = ["-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0.1", "0.2"]
+    done = launch(flags, "-c", jobs.script_of(die_when_let_in))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for seat in (1, 2):
+        assert f"rank {seat} on localhost is lost (signal 9)" in done.stderr, done.stderr
+    assert "ended before it had joined" not in done.stderr, done.stderr
+
+
 def outlive_the_launcher() -> None:
     import pathlib
 

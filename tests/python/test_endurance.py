@@ -4,6 +4,7 @@ that do not let go of the interpreter. `make chaos` runs them for as long as TES
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import re
@@ -73,46 +74,101 @@ def watched(count: int, *words: str, flags: tuple[str, ...] = (), **settings: st
         reader.join(60)
 
 
-def train(folder: Path, count: int, kills: int, every: float) -> tuple[float, int]:
-    """The accuracy, and how many ranks were killed. Ranks that the launcher puts in their place are killed as well."""
-    enough = folder / f"enough {kills}"
-    script = str(Path(__file__).with_name("recovering.py"))
-    settings = {"TEST_ENOUGH": str(enough), "TEST_EPOCHS": os.environ.get("TEST_EPOCHS", "12")}
-    killed: set[str] = set()
-    chance = random.Random(os.environ.get("TEST_SEED", "1"))
-    flags = ("--min-np", "1", "--max-np", str(count))
-    with watched(count, script, flags=flags, **settings) as job:
-        job.wait_for(lambda: bool(job.found(r"epoch (1) with")), 240)
-        assert len(job.found(r"born (\d+)")) == count
-        end = time.monotonic() + kills * every
-        while time.monotonic() < end:
-            alive = [pid for pid in job.found(r"born (\d+)") if pid not in killed and Path(f"/proc/{pid}").exists()]
-            if len(alive) < 3:
-                break  # As far as it can shrink and still be a job of several.
-            victim = chance.choice(alive)
-            os.kill(int(victim), signal.SIGKILL)
-            killed.add(victim)
-            # Nothing is waited for but the next blow, which comes at a random instant of training.
-            pause = every * chance.uniform(0.8, 1.2)
-            with pytest.raises(subprocess.TimeoutExpired):
-                job.process.wait(pause)
+RANKS = 4
+SCRIPT = Path(__file__).with_name("recovering.py")
+
+
+def train(folder: Path, steps: int, torment: Callable[[Watched], None]) -> tuple[float, int]:
+    """The accuracy, and after how many steps. What is done to the job is the caller's."""
+    logs, enough = folder / "logs", folder / "enough"
+    logs.mkdir(parents=True)
+    settings = {"TEST_STEPS": str(steps), "TEST_ENOUGH": str(enough), "TEST_LOGS": str(logs)}
+    # Whoever is killed is replaced, very soon.
+    flags = ("--min-np", "2", "--max-np", str(RANKS), "--blacklist-cooldown-range", "0.1", "0.2")
+    with watched(RANKS, str(SCRIPT), flags=flags, **settings) as job:
+        job.wait_for(lambda: len(job.found(r"trains (\d+)")) >= RANKS, 240)
+        torment(job)
         enough.touch()
         assert job.process.wait(600) == 0, "\n".join(job.lines[-80:])
         job.wait_for(lambda: bool(job.found(r"accuracy ([\d.]+) ")), 20)
-        print("\n".join(line for line in job.lines if "accuracy" in line))
-        return float(job.found(r"accuracy ([\d.]+) ")[0]), len(killed)
+        return float(job.found(r"accuracy ([\d.]+) ")[0]), int(job.found(r"after (\d+) steps")[0])
+
+
+class Blows:
+    """Kills a random process of the job every so often: ranks, rank 0 too, and those who wait to be let in."""
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+        self.trained: list[int] = []  # How many ranks did when each blow fell.
+        self.killed: set[str] = set()
+
+    def living(self, job: Watched, said: str) -> list[str]:
+        return [pid for pid in job.found(said) if pid not in self.killed and Path(f"/proc/{pid}").exists()]
+
+    def fall(self, job: Watched) -> None:
+        chance = random.Random(os.environ.get("TEST_SEED", "1"))
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            trains = self.living(job, r"trains (\d+)")
+            waits = [pid for pid in self.living(job, r"started (\d+)") if pid not in trains]
+            # With the last one that has it the state would be lost, and that is no mistake.
+            victims = waits + (trains if len(trains) > 1 else [])
+            if victims:
+                victim = chance.choice(victims)
+                os.kill(int(victim), signal.SIGKILL)
+                self.killed.add(victim)
+                self.trained.append(len(trains))
+            # Nothing is waited for but the next blow, which comes at a random instant of training.
+            with pytest.raises(subprocess.TimeoutExpired):
+                job.process.wait(self.every * chance.uniform(0.8, 1.2))
+        # However slow the machine is, those who were killed are replaced.
+        job.wait_for(lambda: len(self.living(job, r"trains (\d+)")) == RANKS, 240)
+
+
+def committed(logs: Path) -> dict[int, set[str]]:
+    """What was committed, by steps: the hashes that all processes of the job, the killed ones too, have written. What
+    one of them has written must follow from what it wrote before."""
+    line: dict[int, set[str]] = {}
+    for log in logs.iterdir():
+        applied = saved = -1
+        for words in log.read_text().split("\n")[:-1]:  # The last one may be half a line.
+            kind, number, *rest = words.split()
+            count = int(number)
+            if kind == "from":
+                # Where it was saved last; that a commit had ended it need not have seen.
+                assert applied == -1 or count in (saved, applied), f"{log}: {words} after {applied}, saved {saved}"
+            elif kind == "step":
+                assert count == applied + 1, f"{log}: {words} after {applied}"
+            else:
+                assert count == applied, f"{log}: {words} after {applied}"
+            applied = count
+            if rest:
+                saved = count
+                line.setdefault(count, set()).add(rest[0])
+    return line
 
 
 @long
-def test_training_whose_ranks_are_killed_learns_as_much_as_an_undisturbed_one(tmp_path: Path) -> None:
+def test_training_whose_ranks_are_killed_and_replaced_learns_as_much_as_an_undisturbed_one(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
-    # A rank every five seconds, or as quickly as the time allows.
-    every = min(5.0, SECONDS / 6)
-    undisturbed, _ = train(tmp_path, 2, 0, 1)
-    disturbed, killed = train(tmp_path, 8, int(SECONDS / every), every)
-    print(f"undisturbed {undisturbed:.4f}; {killed} of 8 ranks killed: {disturbed:.4f}")
-    assert killed >= 6
+    # A process every five seconds, or as quickly as the time allows.
+    blows = Blows(min(5.0, SECONDS / 6))
+    disturbed, steps = train(tmp_path / "disturbed", 300, blows.fall)
+    line = committed(tmp_path / "disturbed" / "logs")
+    wrong = {step: hashes for step, hashes in line.items() if len(hashes) != 1}
+    assert not wrong, wrong
+    # None is lost, and none done twice: steps go on by one, from one commit to the next.
+    between = {later - earlier for earlier, later in itertools.pairwise(sorted(line))}
+    assert (min(line), max(line), between) == (0, steps, {3})
+    undisturbed, as_many = train(tmp_path / "undisturbed", steps, lambda job: None)
+    assert as_many == steps
+    whole = sum(count == RANKS for count in blows.trained)
+    print(
+        f"  told: {len(blows.killed)} ranks killed in {SECONDS:.0f} s, all {RANKS} trained at {whole} of the blows; "
+        f"{len(line)} commits of {steps} steps; accuracy {disturbed:.4f}, undisturbed {undisturbed:.4f}"
+    )
+    assert len(blows.killed) >= 3
     assert disturbed >= undisturbed - 0.01
 
 

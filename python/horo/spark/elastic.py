@@ -18,7 +18,7 @@ from pyspark import SparkContext
 from horo.driver import ElasticJob, Limits, Ticket, values_of
 from horo.exceptions import RankFailedError
 from horo.meeting import LOOPBACK, address_of, first_interface
-from horo.spark.job import active_context, await_slots, check_channels, python_of_ranks, say_what_changes_nothing
+from horo.spark.job import await_slots, python_of_ranks, say_what_changes_nothing, texts_of, usable_context
 from horo.spark.task import run_seat, seat_of
 
 _LOOK_SECONDS = 0.2
@@ -59,8 +59,7 @@ def run_elastic(
     for old, value in (("min_np", min_np), ("max_np", max_np)):
         if value is not None:
             warnings.warn(f"{old} is called {old[:4]}num_proc now", DeprecationWarning, stacklevel=2)
-    context = active_context()
-    check_channels(context)
+    context = usable_context()
     _refuse_speculation(context)
     num_proc = await_slots(context, num_proc, start_timeout)
     least = next(value for value in (min_num_proc, min_np, num_proc) if value is not None)
@@ -71,10 +70,9 @@ def run_elastic(
         raise ValueError(f"num_proc is {num_proc}, not between min_num_proc, {least}, and max_num_proc, {most}")
     interfaces = sorted(nics or ())
     job = ElasticJob(limits, _own_address(context, interfaces))
-    variables = {name: str(value) for name, value in (env or {}).items()}
     first, later = job.first_tickets(num_proc), job.later_ticket(-1)
     call = (fn, tuple(args), dict(kwargs or {}))
-    task = partial(run_seat, call, first, later, most, variables, interfaces)
+    task = partial(run_seat, call, first, later, most, texts_of(env), interfaces)
     stage = context.parallelize(range(most), most).mapPartitions(task)
     with python_of_ranks(context, None), _watched(context, job, first, most) as attempts:
         try:

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from horo.exceptions import RankFailedError
-from horo.job import failure_of
+from horo.job import check_count, failure_of
 from horo.spark.slots import check_slots, count_slots
 from horo.spark.task import run_rank
 
@@ -53,11 +53,9 @@ def run(
     unused = {"use_mpi": use_mpi, "extra_mpi_args": extra_mpi_args, "stdout": stdout, "stderr": stderr}
     unused["prefix_output_with_timestamp"] = prefix_output_with_timestamp
     say_what_changes_nothing(unused)
-    context = active_context()
-    check_channels(context)
+    context = usable_context()
     num_proc = await_slots(context, num_proc, start_timeout)
-    variables = {name: str(value) for name, value in (env or {}).items()}
-    task = partial(run_rank, (fn, tuple(args), dict(kwargs or {})), variables, sorted(nics or ()))
+    task = partial(run_rank, (fn, tuple(args), dict(kwargs or {})), texts_of(env), sorted(nics or ()))
     ranks = context.parallelize(range(num_proc), num_proc).barrier().mapPartitions(task)
     with python_of_ranks(context, executable):
         try:
@@ -67,10 +65,21 @@ def run(
             raise RankFailedError(f"a rank ended and returned nothing. Spark says: {said}") from error
 
 
+def usable_context() -> SparkContext:
+    """The active one, whose channels nobody else listens to."""
+    context = active_context()
+    check_channels(context)
+    return context
+
+
+def texts_of(env: Mapping[str, str] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (env or {}).items()}
+
+
 def await_slots(context: SparkContext, num_proc: int | None, start_timeout: float | None) -> int:
     """The number of ranks, for which there are slots now."""
-    if num_proc is not None and (isinstance(num_proc, bool) or not isinstance(num_proc, int) or num_proc < 1):
-        raise ValueError(f"num_proc is a number of ranks, 1 or more, not {num_proc!r}")
+    if num_proc is not None:
+        check_count("num_proc", num_proc)
     limit = start_timeout or float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT", _START_SECONDS))
     if num_proc is None:
         return count_slots(context, limit)

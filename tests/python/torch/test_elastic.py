@@ -194,6 +194,11 @@ def test_a_sampler_shares_what_is_left(hvd: ModuleType, shuffle: bool) -> None:
     sampler.set_epoch(1)
     assert not sampler.processed_indices
     assert len(sampler) == -(-26 // hvd.size())
+    # Who has come a moment ago is in its first epoch, and shares that of the others.
+    sampler.set_epoch(4 if hvd.rank() == 0 else 0)
+    state.sync()
+    assert sampler.epoch == 4
+    assert set().union(*hvd.allgather_object(list(sampler))) == set(dataset)
 
 
 def test_handlers_of_ones_own_can_be_registered(hvd: ModuleType) -> None:

@@ -69,11 +69,11 @@ class OptimizerStateHandler(_Saved):
 
 class SamplerStateHandler(_Saved):
     def sync(self) -> None:
-        """What any rank has processed is processed."""
+        """What any rank has processed is processed, of the epoch that rank 0 is in."""
         state = self.value.state_dict()
         everybody = allgather_object(state["processed_indices"])
         state["processed_indices"] = set().union(*everybody)
-        self.value.load_state_dict(state)
+        self.value.load_state_dict(broadcast_object(state, 0))
         self.save()
 
 
