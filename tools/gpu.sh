@@ -10,7 +10,7 @@ logs=$PWD/build/gpu-logs
 mkdir -p "$out" "$logs"
 : >"$out/gpu.log"
 site=$PWD/build/gpu-site
-parts=${PARTS:-build check operations nccl training killed bench step mps sanitizer cpu}
+parts=${PARTS:-build check casts operations nccl training killed bench step mps sanitizer cpu}
 python=${PYTHON:-python3}
 began=$(date +%s)
 table=()
@@ -61,6 +61,10 @@ import torch, horo
 from horo import _horo
 print(torch.__version__, torch.cuda.get_device_name(0)); print(*_horo.devices(), sep='\n')
 raise SystemExit(0 if horo.cuda_built() else 1)" && cat "$logs/check.log"
+if wanted casts; then
+  run casts 90 horo run -np 1 "$python" "$(gpu casts)"
+  grep -hE "bandwidth|%|checks" "$logs/casts.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
+fi
 if wanted operations; then
   for ranks in 1 2 4; do run operations-$ranks 150 horo run -np $ranks "$python" "$(gpu operations)"; done
   for path in direct staged; do

@@ -69,6 +69,12 @@ std::optional<Exported> Devices::find_exported(const std::byte* memory, uint64_t
   return found;
 }
 
+Status Devices::cast(int device, void* stream, const horo_device_cast_terms& terms,
+                     std::span<const horo_device_cast> arrays) const {
+  if (arrays.empty()) return {};
+  return status(plugin_.cast(device, stream, &terms, arrays.data(), arrays.size()));
+}
+
 Result<std::byte*> Devices::import(int device, const Handle& handle) const {
   void* memory = nullptr;
   HORO_TRY(status(plugin_.import_memory(device, handle.data(), &memory)));

@@ -78,6 +78,12 @@ class Devices {
   /// What `bytes` at `memory` lie in, if it was allocated here.
   std::optional<Exported> find_exported(const std::byte* memory, uint64_t bytes) const;
 
+  /// In a stream of the application's, in which it is when this returns.
+  Status cast(int device, void* stream, const horo_device_cast_terms& terms,
+              std::span<const horo_device_cast> arrays) const;
+  /// Until nothing of this process is under way on the device.
+  Status synchronize(int device) const { return status(plugin_.synchronize(device)); }
+
   Result<std::byte*> import(int device, const Handle& handle) const;
   void close(int device, std::byte* memory) const { plugin_.close_memory(device, memory); }
   Result<std::byte*> allocate_host(int device, uint64_t bytes) const;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "plugins/cuda/cast.h"
 #include "plugins/cuda/context.h"
 #include "plugins/cuda/nccl.h"
 #include "plugins/cuda/queue.h"
@@ -294,6 +295,17 @@ int queue_poll(void* queue) {
   return guarded_pending([&] { return queue_of(queue).poll(); });
 }
 
+int cast(int device, void* stream, const horo_device_cast_terms* terms, const horo_device_cast* arrays, size_t number) {
+  return with(device, [&](Context& context, const Driver&) {
+    return cast_arrays(context, static_cast<CUstream>(stream), *terms, {arrays, number});
+  });
+}
+
+int synchronize(int device) {
+  return with(device,
+              [](Context&, const Driver& cuda) { return check(cuda, cuda.cuCtxSynchronize(), "cuCtxSynchronize"); });
+}
+
 constexpr horo_device_plugin kTable = {
     sizeof(horo_device_plugin),
     HORO_DEVICE_VERSION,
@@ -328,6 +340,8 @@ constexpr horo_device_plugin kTable = {
     close_communicator,
     queue_mark,
     queue_poll,
+    cast,
+    synchronize,
 };
 
 }  // namespace

@@ -78,6 +78,8 @@ def main() -> None:
         tensor = torch.randn(max(size // 4, 1), device="cuda")
         rounds = 30 if size <= 1 << 20 else 10
         row = [size, timed(lambda t=tensor: hvd.allreduce_(t, op=hvd.Average, name="bench"), rounds)]
+        shared = hvd.shared_empty(tensor.shape, device="cuda")
+        row.append(timed(lambda t=shared: hvd.allreduce_(t, op=hvd.Average, name="shared"), rounds))
         row.append(
             timed(lambda t=tensor: dist.all_reduce(t), 3 if size > 1 << 24 else 5) if with_gloo else float("nan")
         )
@@ -88,21 +90,28 @@ def main() -> None:
     if hvd.rank() == 0:
         print(f"ranks {hvd.size()}, path {os.environ.get('HORO_DEVICE_PATH', 'auto')}, "
               f"copy bandwidth {copies / 1e12:.2f} TB/s")  # fmt: skip
-        print(f"{'bytes':>12} {'horo us':>10} {'gloo us':>10} {'of 4 x size bound':>18}")
-        for size, ours, gloo in rows:
-            bound = 1e6 * 4 * size / copies
-            print(f"{size:>12} {ours:>10.1f} {gloo:>10.1f} {100 * bound / ours:>17.1f}%")
+        print(f"{'bytes':>12} {'horo us':>10} {'of 4 x size bound':>18} {'shared us':>10} {'of it':>7} {'gloo us':>10}")
+        for size, ours, shared_us, gloo in rows:
+            bound = 1e8 * 4 * size / copies
+            print(
+                f"{size:>12} {ours:>10.1f} {bound / ours:>17.1f}% {shared_us:>10.1f} {bound / shared_us:>6.1f}% "
+                f"{gloo:>10.1f}"
+            )
         print(f"300 tensors, {bytes_many >> 20} MiB: {grouped:.0f} us", flush=True)
     if "--kernels" in sys.argv and hvd.rank() == 0:
         print("300 tensors of", bytes_many, "bytes")
         kernels(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"))
         print("one tensor of", tensor.nbytes, "bytes")
         kernels(lambda: hvd.allreduce_(tensor, op=hvd.Average, name="bench"))
+        print("one shared tensor of", tensor.nbytes, "bytes")
+        kernels(lambda: hvd.allreduce_(shared, op=hvd.Average, name="shared"))
     elif "--kernels" in sys.argv:
         for _ in range(6):
             hvd.grouped_allreduce_(many, op=hvd.Average, name="many")
         for _ in range(6):
             hvd.allreduce_(tensor, op=hvd.Average, name="bench")
+        for _ in range(6):
+            hvd.allreduce_(shared, op=hvd.Average, name="shared")
     hvd.shutdown()
 
 
