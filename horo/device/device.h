@@ -147,16 +147,17 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return device_; }
-  /// What comes later waits for it, which is kept until finish().
+  /// What comes later waits for it, which is kept until finish(). Nothing is put here for what has happened already.
   Status wait(const EventHandle& event);
-  Status copy(std::span<const horo_device_copy> pieces) const;
-  Status copy(std::byte* to, const std::byte* from, uint64_t bytes) const;
+  Status copy(std::span<const horo_device_copy> pieces);
+  Status copy(std::byte* to, const std::byte* from, uint64_t bytes);
   /// Between host and device.
-  Status transfer(std::byte* to, const std::byte* from, uint64_t bytes) const;
-  Status reduce(const horo_device_reduction& reduction) const;
+  Status transfer(std::byte* to, const std::byte* from, uint64_t bytes);
+  Status reduce(const horo_device_reduction& reduction);
+  /// At once where nothing was put here since.
   Status finish(bool may_spin);
   /// False: it is put there by and by, and is there when the communicator says so.
-  Result<bool> collective(const Communicator& communicator, const horo_device_collective& collective) const;
+  Result<bool> collective(const Communicator& communicator, const horo_device_collective& collective);
   /// What is in the queue now has run when poll() is true.
   Status mark() const { return devices_.status(devices_.table().queue_mark(queue_)); }
   Result<bool> poll();
@@ -166,6 +167,7 @@ class Queue {
   const Devices& devices_;
   const int device_;
   void* const queue_;
+  bool empty_ = true;
   std::vector<EventHandle> awaited_;
 };
 

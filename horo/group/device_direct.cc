@@ -67,6 +67,8 @@ Status DeviceOperations::direct(Call& call) {
       return reducescatter(call);
     case Kind::kBroadcast:
       return broadcast(call);
+    case Kind::kAlltoall:
+      return alltoall(call);
     default:
       return allgather(call);
   }
@@ -315,6 +317,31 @@ Status DeviceOperations::allgather(Call& call) {
   for (size_t m = 0; m < bases.size(); ++m) {
     const std::byte* from = m == self ? call.in : bases[m];
     if (layout.bytes[m] > 0) pieces.push_back({call.out + layout.offsets[m], from, layout.bytes[m]});
+  }
+  HORO_TRY(call.lane->queue->copy(pieces));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+Status DeviceOperations::alltoall(Call& call) {
+  const auto self = static_cast<size_t>(member_);
+  const Layout sent(call.operation.counts, call.element()), taken(call.operation.receive_counts, call.element());
+  const bool overlaps = overlap(call.in, sent.total, call.out, taken.total);
+  const bool in_place = call.lane->devices.find_exported(call.in, sent.total).has_value() && !overlaps;
+  const Status ready = in_place ? call.finish() : put_into_window(call, sent.offsets, sent.bytes, member_);
+  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = overlaps;
+  std::vector<horo_device_copy> pieces;
+  for (size_t m = 0; m < bases.size(); ++m) {
+    const std::byte* from = call.in + sent.offsets[self];
+    if (m != self) {
+      const auto row = call.splits.begin() + static_cast<std::ptrdiff_t>(2 * bases.size() * m);
+      from = bases[m] + std::accumulate(row, row + member_, uint64_t{0}) * call.element();
+    }
+    if (taken.bytes[m] > 0) pieces.push_back({call.out + taken.offsets[m], from, taken.bytes[m]});
   }
   HORO_TRY(call.lane->queue->copy(pieces));
   HORO_TRY(call.finish());

@@ -117,6 +117,7 @@ class DeviceOperations {
 
   // Direct.
   bool may_be_direct(const collective::Operation& operation) const;
+  Result<bool> is_large_alltoall(Call& call) const;
   Status direct(Call& call);
   /// Tells the others where this member's data lie: `mine`, which was exported, or the window if it is null. All of it
   /// has been written. False when the members have found that they cannot read each other's memory.
@@ -128,6 +129,7 @@ class DeviceOperations {
   Status reducescatter(Call& call);
   Status broadcast(Call& call);
   Status allgather(Call& call);
+  Status alltoall(Call& call);
   Status fall_back(Call& call);
   static Status put_into_window(Call& call, std::span<const uint64_t> offsets, std::span<const uint64_t> bytes,
                                 int except);

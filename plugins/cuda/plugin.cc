@@ -306,6 +306,18 @@ int synchronize(int device) {
               [](Context&, const Driver& cuda) { return check(cuda, cuda.cuCtxSynchronize(), "cuCtxSynchronize"); });
 }
 
+int event_poll(void* event) {
+  const Context::Event& asked = *static_cast<Context::Event*>(event);
+  const Driver& cuda = asked.context.driver();
+  return guarded_pending([&]() -> Result<bool> {
+    const Context::Use use(asked.context);
+    const CUresult state = cuda.cuEventQuery(asked.event);
+    if (state == kNotReady) return false;
+    HORO_TRY(check(cuda, state, "cuEventQuery"));
+    return true;
+  });
+}
+
 constexpr horo_device_plugin kTable = {
     sizeof(horo_device_plugin),
     HORO_DEVICE_VERSION,
@@ -342,6 +354,7 @@ constexpr horo_device_plugin kTable = {
     queue_poll,
     cast,
     synchronize,
+    event_poll,
 };
 
 }  // namespace

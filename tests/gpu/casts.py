@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+import numpy
 import torch
 
 import horo.torch as hvd
@@ -23,17 +24,22 @@ AIM = 80
 counts = {"checks": 0, "failures": 0}
 
 
-def cast(
+def caster(
     to: Sequence[torch.Tensor],
     source: Sequence[torch.Tensor],
     largest: Sequence[torch.Tensor] | None = None,
     **terms: object,
-) -> None:
+) -> Callable[[], None]:
     arrays = [
         (a.data_ptr(), b.data_ptr(), a.numel(), largest[i].data_ptr() if largest else 0)
         for i, (a, b) in enumerate(zip(to, source, strict=True))
     ]
-    _horo.cast(group, NUMBER[to[0].dtype], NUMBER[source[0].dtype], arrays, *place_of(to[0]), **terms)
+    numbers = NUMBER[to[0].dtype], NUMBER[source[0].dtype]
+    return lambda: _horo.cast(group, *numbers, arrays, *place_of(to[0]), **terms)
+
+
+def cast(*arguments: Sequence[torch.Tensor] | None, **terms: object) -> None:
+    caster(*arguments, **terms)()
 
 
 def check(what: str, got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -56,6 +62,14 @@ def values(size: int, dtype: torch.dtype, seed: int, odd: bool = True) -> torch.
     return made.to(dtype)
 
 
+def rounded(given: torch.Tensor, half: torch.dtype) -> torch.Tensor:
+    """Once: torch rounds f64 to f32 first. numpy does not, but has no bf16; none of the values shows it there."""
+    if half is torch.float16:
+        with numpy.errstate(over="ignore"):
+            return torch.from_numpy(given.cpu().numpy().astype(numpy.float16))
+    return given.to(half)
+
+
 def halves() -> None:
     for wide in WIDE:
         for half in HALVES:
@@ -64,7 +78,7 @@ def halves() -> None:
                     given = values(size + shift, wide, size).cuda()[shift:]
                     short = torch.empty(size + 4, dtype=half, device="cuda")[4 - shift :][:size]
                     cast([short], [given])
-                    check(f"{wide} to {half}, {size} from {shift}", short, given.to(half))
+                    check(f"{wide} to {half}, {size} from {shift}", short, rounded(given, half))
                     back = torch.empty(size + shift, dtype=wide, device="cuda")[shift:]
                     cast([back], [short])
                     check(f"{half} to {wide}, {size} from {shift}", back, short.to(wide))
@@ -152,8 +166,8 @@ def bandwidth() -> None:
             parts = flat.split(sizes)
             largest = torch.ones(len(sizes), device="cuda").split(1) if dtype is torch.int8 else None
             for way, body, read in (
-                ("to", lambda g=given, p=parts, s=largest: cast(p, g, s), passes * 4 + dtype.itemsize),
-                ("from", lambda g=given, p=parts, s=largest: cast(g, p, s), 4 + dtype.itemsize),
+                ("to", caster(parts, given, largest), passes * 4 + dtype.itemsize),
+                ("from", caster(given, parts, largest), 4 + dtype.itemsize),
             ):
                 took = seconds(body)
                 share = 100 * read * sum(sizes) / took / rate
