@@ -349,17 +349,41 @@ static __device__ To cast_one(From raw, To old, float scale, const Terms& terms)
 #endif
 }
 
-static __device__ const Piece& piece_of(const Few& few, u32 count, u64 chunk) {
-  u32 low = 0, high = count;  // The last piece whose first chunk is not after this one.
-  while (high - low > 1) {
-    const u32 middle = (low + high) / 2;
-    if (few.pieces[middle].first <= chunk) low = middle;
-    else high = middle;
-  }
-  return few.pieces[low];
-}
-
 #define ELEMENTS (CHUNK / 4)
+
+// The chunks of one block, one behind the other: their pieces follow each other, too.
+struct Walk {
+  const Few& few;
+  const u32 count;
+  u64 begin, end;
+  u32 at;  // The last piece whose first chunk is not after the one that was asked for.
+
+  __device__ Walk(const Few& all, u32 pieces, u64 chunks) : few(all), count(pieces), at(0) {
+    begin = chunks * blockIdx.x / gridDim.x;
+    end = chunks * (blockIdx.x + 1) / gridDim.x;
+  }
+  // True when it is another piece than before.
+  __device__ bool go_to(u64 chunk) {
+    const u32 before = at;
+    if (few.pieces[at].first > chunk) {
+      while (few.pieces[at].first > chunk) --at;
+    } else if (at + 1 < count && few.pieces[at + 1].first <= chunk) {
+      u32 high = count;
+      while (high - at > 1) {
+        const u32 middle = (at + high) / 2;
+        if (few.pieces[middle].first <= chunk) at = middle;
+        else high = middle;
+      }
+    }
+    return at != before;
+  }
+  __device__ const Piece& piece() const { return few.pieces[at]; }
+  __device__ u64 offset(u64 chunk) const { return (chunk - piece().first) * ELEMENTS; }
+  __device__ u64 elements(u64 chunk) const {
+    const u64 left = piece().count - offset(chunk);
+    return left < ELEMENTS ? left : ELEMENTS;
+  }
+};
 
 static __device__ void cast_chunk(To* to, const From* from, u64 count, float scale, const Terms& terms) {
   u64 done = 0;
@@ -403,13 +427,14 @@ static __device__ void cast_chunk(To* to, const From* from, u64 count, float sca
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     cast(const __grid_constant__ Few few, u32 count, u64 chunks, Terms terms) {
-  for (u64 turn = blockIdx.x; turn < chunks; turn += gridDim.x) {
+  Walk walk(few, count, chunks);
+  float scale = 1.0f;
+  for (u64 turn = walk.begin; turn < walk.end; ++turn) {
     // Where everything was read just now, what was read last is still in the cache.
-    const u64 chunk = TO == 1 ? chunks - 1 - turn : turn;
-    const Piece& piece = piece_of(few, count, chunk);
-    const u64 at = (chunk - piece.first) * ELEMENTS;
-    const u64 left = piece.count - at;
-    cast_chunk(piece.to + at, piece.from + at, left < ELEMENTS ? left : ELEMENTS, scale_of(piece.largest), terms);
+    const u64 chunk = TO == 1 ? walk.begin + walk.end - 1 - turn : turn;
+    if (walk.go_to(chunk) || turn == walk.begin) scale = scale_of(walk.piece().largest);
+    const u64 at = walk.offset(chunk);
+    cast_chunk(walk.piece().to + at, walk.piece().from + at, walk.elements(chunk), scale, terms);
   }
 }
 
@@ -425,34 +450,46 @@ static __device__ u32 magnitude(u32 most, u32 bits) {
   return bits > most ? bits : most;
 }
 
+static __device__ u32 largest_of(const u32* from, u64 elements, u32 most) {
+  u64 done = 0;
+  if ((u64)from % 16 == 0) {
+    const uint4* in = (const uint4*)from;
+    const u64 packs = elements / 4;
+#pragma unroll 8
+    for (u64 i = threadIdx.x; i < packs; i += THREADS) {
+      const uint4 four = in[i];
+      most = magnitude(magnitude(magnitude(magnitude(most, four.x), four.y), four.z), four.w);
+    }
+    done = packs * 4;
+  }
+#pragma unroll 8
+  for (u64 i = done + threadIdx.x; i < elements; i += THREADS) most = magnitude(most, from[i]);
+  return most;
+}
+
+static __device__ void keep_largest(float* largest, u32 most) {
+#pragma unroll
+  for (u32 lane = 16; lane > 0; lane /= 2) most = magnitude(most, __shfl_xor_sync(0xffffffff, most, lane));
+  // Looked at first: few values are larger than all before.
+  u32* all = (u32*)largest;
+  if (threadIdx.x % 32 == 0 && most > *(volatile u32*)all) atomicMax(all, most);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     largest(const __grid_constant__ Few few, u32 count, u64 chunks) {
-  for (u64 chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    const Piece& piece = piece_of(few, count, chunk);
-    const u64 at = (chunk - piece.first) * ELEMENTS;
-    const u64 left = piece.count - at;
-    const u64 elements = left < ELEMENTS ? left : ELEMENTS;
-    const u32* from = (const u32*)(piece.from + at);
-    u32 most = 0;
-    u64 done = 0;
-    if ((u64)from % 16 == 0) {
-      const uint4* in = (const uint4*)from;
-      const u64 packs = elements / 4;
-#pragma unroll 8
-      for (u64 i = threadIdx.x; i < packs; i += THREADS) {
-        const uint4 four = in[i];
-        most = magnitude(magnitude(magnitude(magnitude(most, four.x), four.y), four.z), four.w);
-      }
-      done = packs * 4;
+  Walk walk(few, count, chunks);
+  u32 most = 0;
+  float* place = 0;
+  for (u64 chunk = walk.begin; chunk < walk.end; ++chunk) {
+    walk.go_to(chunk);
+    if (walk.piece().largest != place) {
+      if (place) keep_largest(place, most);
+      place = walk.piece().largest;
+      most = 0;
     }
-#pragma unroll 8
-    for (u64 i = done + threadIdx.x; i < elements; i += THREADS) most = magnitude(most, from[i]);
-#pragma unroll
-    for (u32 lane = 16; lane > 0; lane /= 2) most = magnitude(most, __shfl_xor_sync(0xffffffff, most, lane));
-    // Looked at first: few values are larger than all before.
-    u32* all = (u32*)piece.largest;
-    if (threadIdx.x % 32 == 0 && most > *(volatile u32*)all) atomicMax(all, most);
+    most = largest_of((const u32*)(walk.piece().from + walk.offset(chunk)), walk.elements(chunk), most);
   }
+  if (place) keep_largest(place, most);
 }
 
 #endif
