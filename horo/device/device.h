@@ -161,6 +161,8 @@ class Queue {
   /// What is in the queue now has run when poll() is true.
   Status mark() const { return devices_.status(devices_.table().queue_mark(queue_)); }
   Result<bool> poll();
+  /// Until what was marked last has run.
+  Status await(bool may_spin) const { return devices_.status(devices_.table().queue_await(queue_, may_spin ? 1 : 0)); }
 
  private:
   Queue(const Devices& devices, int device, void* queue) : devices_(devices), device_(device), queue_(queue) {}

@@ -155,6 +155,8 @@ typedef struct horo_device_plugin {
               size_t count);
   /* Until all of the process's work on the device has run. */
   int (*synchronize)(int device);
+  /* Like queue_finish, of what was in the queue at the last queue_mark. */
+  int (*queue_await)(void* queue, int may_spin);
   /* Of record(): 0 when what was put into the stream has run, or HORO_DEVICE_PENDING. */
   int (*event_poll)(void* event);
 } horo_device_plugin;

@@ -241,12 +241,11 @@ Status DeviceOperations::allreduce(Call& call) {
   HORO_TRY(reduce_own(call, bases, first, shown));
   HORO_TRY(queue.mark());
   HORO_TRY(reduce_own(call, bases, second, shown));
-  const auto ran = [&] { return queue.poll(); };
-  HORO_TRY(await(ran, call.deadline));
+  HORO_TRY(queue.await(call.may_spin));
   HORO_TRY(call.barrier());
   HORO_TRY(queue.mark());
   HORO_TRY(fetch_others(call, bases, first));
-  HORO_TRY(await(ran, call.deadline));
+  HORO_TRY(queue.await(call.may_spin));
   HORO_TRY(call.barrier());
   HORO_TRY(fetch_others(call, bases, second));
   HORO_TRY(call.finish());

@@ -191,6 +191,7 @@ inline const horo_device_plugin& host_device() {
       .queue_poll = [](void*) { return 0; },
       .cast = nullptr,
       .synchronize = [](int) { return 0; },
+      .queue_await = [](void*, int) { return 0; },
       .event_poll = [](void*) { return 0; },
   };
   return table;

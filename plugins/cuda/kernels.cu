@@ -351,16 +351,20 @@ static __device__ To cast_one(From raw, To old, float scale, const Terms& terms)
 
 #define ELEMENTS (CHUNK / 4)
 
-// The chunks of one block, one behind the other: their pieces follow each other, too.
+// The chunks of one block. Of many pieces those that follow each other: so do their pieces, which are looked for less
+// often. Of few pieces blocks take turns, which memory likes better.
 struct Walk {
   const Few& few;
   const u32 count;
-  u64 begin, end;
+  u64 begin, end, first, step;
   u32 at;  // The last piece whose first chunk is not after the one that was asked for.
 
   __device__ Walk(const Few& all, u32 pieces, u64 chunks) : few(all), count(pieces), at(0) {
-    begin = chunks * blockIdx.x / gridDim.x;
-    end = chunks * (blockIdx.x + 1) / gridDim.x;
+    const bool many = pieces > 16;
+    begin = many ? chunks * blockIdx.x / gridDim.x : 0;
+    end = many ? chunks * (blockIdx.x + 1) / gridDim.x : chunks;
+    first = many ? begin : blockIdx.x;
+    step = many ? 1 : gridDim.x;
   }
   // True when it is another piece than before.
   __device__ bool go_to(u64 chunk) {
@@ -429,10 +433,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     cast(const __grid_constant__ Few few, u32 count, u64 chunks, Terms terms) {
   Walk walk(few, count, chunks);
   float scale = 1.0f;
-  for (u64 turn = walk.begin; turn < walk.end; ++turn) {
+  for (u64 turn = walk.first; turn < walk.end; turn += walk.step) {
     // Where everything was read just now, what was read last is still in the cache.
     const u64 chunk = TO == 1 ? walk.begin + walk.end - 1 - turn : turn;
-    if (walk.go_to(chunk) || turn == walk.begin) scale = scale_of(walk.piece().largest);
+    if (walk.go_to(chunk) || turn == walk.first) scale = scale_of(walk.piece().largest);
     const u64 at = walk.offset(chunk);
     cast_chunk(walk.piece().to + at, walk.piece().from + at, walk.elements(chunk), scale, terms);
   }
@@ -480,7 +484,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   Walk walk(few, count, chunks);
   u32 most = 0;
   float* place = 0;
-  for (u64 chunk = walk.begin; chunk < walk.end; ++chunk) {
+  for (u64 chunk = walk.first; chunk < walk.end; chunk += walk.step) {
     walk.go_to(chunk);
     if (walk.piece().largest != place) {
       if (place) keep_largest(place, most);

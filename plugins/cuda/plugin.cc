@@ -306,6 +306,10 @@ int synchronize(int device) {
               [](Context&, const Driver& cuda) { return check(cuda, cuda.cuCtxSynchronize(), "cuCtxSynchronize"); });
 }
 
+int queue_await(void* queue, int may_spin) {
+  return guarded([&] { return queue_of(queue).await(may_spin != 0); });
+}
+
 int event_poll(void* event) {
   const Context::Event& asked = *static_cast<Context::Event*>(event);
   const Driver& cuda = asked.context.driver();
@@ -354,6 +358,7 @@ constexpr horo_device_plugin kTable = {
     queue_poll,
     cast,
     synchronize,
+    queue_await,
     event_poll,
 };
 

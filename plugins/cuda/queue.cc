@@ -193,6 +193,10 @@ Result<bool> Queue::poll() const {
 
 Status Queue::finish(bool may_spin) {
   HORO_TRY(mark());
+  return await(may_spin);
+}
+
+Status Queue::await(bool may_spin) const {
   const Context::Use use(context_);
   const auto limit = std::chrono::steady_clock::now() + kLook;
   do {
