@@ -22,7 +22,7 @@ if(NOT HORO_SANITIZE AND NOT HORO_FUZZ)
   target_link_options(horo PRIVATE -Wl,-z,defs)
 endif()
 
-foreach(header horo.h horo.hpp ddp.h ddp.hpp door.h messages.h observe.h)
+foreach(header horo.h horo.hpp ddp.h ddp.hpp devices.h door.h messages.h observe.h)
   list(APPEND headers ${PROJECT_SOURCE_DIR}/horo/api/${header})
 endforeach()
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/horo)

@@ -32,7 +32,8 @@ NOT_ALLOWED = {("net", "device")}
 FAMILIES = {"transport", "collective"}
 SHARED_IN_FAMILY = {"testing", "conformance"}
 PUBLIC_HEADERS = {
-    f"horo/api/{name}" for name in ("horo.h", "horo.hpp", "ddp.h", "ddp.hpp", "door.h", "messages.h", "observe.h")
+    f"horo/api/{name}"
+    for name in ("horo.h", "horo.hpp", "ddp.h", "ddp.hpp", "devices.h", "door.h", "messages.h", "observe.h")
 }
 
 SOCKET_HEADERS = re.compile(r"^(sys/socket\.h|netinet/.*|sys/epoll\.h|poll\.h|sys/poll\.h|sys/un\.h|arpa/inet\.h)$")

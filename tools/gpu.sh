@@ -10,7 +10,7 @@ logs=$PWD/build/gpu-logs
 mkdir -p "$out" "$logs"
 : >"$out/gpu.log"
 site=$PWD/build/gpu-site
-parts=${PARTS:-build check operations nccl training killed bench step mps sanitizer cpu}
+parts=${PARTS:-build check casts operations nccl training killed bench step mps sanitizer cpu}
 python=${PYTHON:-python3}
 began=$(date +%s)
 table=()
@@ -52,7 +52,7 @@ gpu() { echo "$PWD/tests/gpu/$1.py"; }
 device_tests() {
   build/gpu/horo_device_test && build/gpu/horo_engine_test --gtest_filter='Device*' && build/gpu/horo_cuda_test &&
     build/gpu/horo_cuda_kernels build/gpu/libhoro_cuda.so &&
-    build/gpu/horo_api_test --gtest_filter='ApiNull*:*Knob*'
+    build/gpu/horo_api_test --gtest_filter='ApiNull*:ApiCast*:*Knob*'
 }
 export -f device_tests
 wanted check && run device-tests 100 bash -c device_tests && grep -E "FAILED|PASSED" "$logs/device-tests.log"
@@ -61,6 +61,10 @@ import torch, horo
 from horo import _horo
 print(torch.__version__, torch.cuda.get_device_name(0)); print(*_horo.devices(), sep='\n')
 raise SystemExit(0 if horo.cuda_built() else 1)" && cat "$logs/check.log"
+if wanted casts; then
+  run casts 90 horo run -np 1 "$python" "$(gpu casts)"
+  grep -hE "bandwidth|%|checks" "$logs/casts.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
+fi
 if wanted operations; then
   for ranks in 1 2 4; do run operations-$ranks 150 horo run -np $ranks "$python" "$(gpu operations)"; done
   for path in direct staged; do
@@ -89,17 +93,19 @@ bench() {
   grep -hE "ranks|bytes|%|tensors|a turn" "$logs/bench-2$1.log" "$logs/bench-4$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
 }
 wanted bench && bench ""
-if wanted step; then
+step() {
   rm -f "/tmp/horo-gpu-step-$$"
-  run step-2 60 horo run -np 2 --share-gpus "$python" "$(gpu step)" "/tmp/horo-gpu-step-$$"
-  grep -hE "ranks|ms," "$logs/step-2.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
-fi
+  run "step-2$1" 60 horo run -np 2 --share-gpus "$python" "$(gpu step)" "/tmp/horo-gpu-step-$$"
+  grep -hE "ranks|ms," "$logs/step-2$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
+}
+wanted step && step ""
 if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
   export CUDA_MPS_PIPE_DIRECTORY=/tmp/horo-mps-$$ CUDA_MPS_LOG_DIRECTORY=/tmp/horo-mps-$$
   mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
   if nvidia-cuda-mps-control -d; then
     run operations-2-mps 100 horo run -np 2 "$python" "$(gpu operations)" --quick
     bench -mps
+    step -mps
     echo quit | nvidia-cuda-mps-control >/dev/null
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
   else

@@ -69,6 +69,12 @@ std::optional<Exported> Devices::find_exported(const std::byte* memory, uint64_t
   return found;
 }
 
+Status Devices::cast(int device, void* stream, const horo_device_cast_terms& terms,
+                     std::span<const horo_device_cast> arrays) const {
+  if (arrays.empty()) return {};
+  return status(plugin_.cast(device, stream, &terms, arrays.data(), arrays.size()));
+}
+
 Result<std::byte*> Devices::import(int device, const Handle& handle) const {
   void* memory = nullptr;
   HORO_TRY(status(plugin_.import_memory(device, handle.data(), &memory)));
@@ -134,39 +140,48 @@ Queue::~Queue() { devices_.table().close_queue(queue_); }
 
 Status Queue::wait(const EventHandle& event) {
   if (event == nullptr) return {};
+  HORO_ASSIGN(const bool happened, devices_.when_pending(devices_.table().event_poll(event->get())));
+  if (happened) return {};
+  empty_ = false;
   HORO_TRY(devices_.status(devices_.table().queue_wait(queue_, event->get())));
   awaited_.push_back(event);
   return {};
 }
 
-Status Queue::copy(std::span<const horo_device_copy> pieces) const {
+Status Queue::copy(std::span<const horo_device_copy> pieces) {
   if (pieces.empty()) return {};
+  empty_ = false;
   return devices_.status(devices_.table().queue_copy(queue_, pieces.data(), pieces.size()));
 }
 
-Status Queue::copy(std::byte* to, const std::byte* from, uint64_t bytes) const {
+Status Queue::copy(std::byte* to, const std::byte* from, uint64_t bytes) {
   if (bytes == 0 || to == from) return {};
   const horo_device_copy piece{to, from, bytes};
   return copy(std::span(&piece, 1));
 }
 
-Status Queue::transfer(std::byte* to, const std::byte* from, uint64_t bytes) const {
+Status Queue::transfer(std::byte* to, const std::byte* from, uint64_t bytes) {
   if (bytes == 0) return {};
+  empty_ = false;
   return devices_.status(devices_.table().queue_transfer(queue_, to, from, bytes));
 }
 
-Status Queue::reduce(const horo_device_reduction& reduction) const {
+Status Queue::reduce(const horo_device_reduction& reduction) {
   if (reduction.count == 0) return {};
+  empty_ = false;
   return devices_.status(devices_.table().queue_reduce(queue_, &reduction));
 }
 
 Status Queue::finish(bool may_spin) {
+  if (empty_) return {};
+  empty_ = true;
   const Status status = devices_.status(devices_.table().queue_finish(queue_, may_spin ? 1 : 0));
   awaited_.clear();
   return status;
 }
 
-Result<bool> Queue::collective(const Communicator& communicator, const horo_device_collective& collective) const {
+Result<bool> Queue::collective(const Communicator& communicator, const horo_device_collective& collective) {
+  empty_ = false;
   return devices_.when_pending(devices_.table().queue_collective(queue_, communicator.get(), &collective));
 }
 

@@ -78,6 +78,12 @@ class Devices {
   /// What `bytes` at `memory` lie in, if it was allocated here.
   std::optional<Exported> find_exported(const std::byte* memory, uint64_t bytes) const;
 
+  /// In a stream of the application's, in which it is when this returns.
+  Status cast(int device, void* stream, const horo_device_cast_terms& terms,
+              std::span<const horo_device_cast> arrays) const;
+  /// Until nothing of this process is under way on the device.
+  Status synchronize(int device) const { return status(plugin_.synchronize(device)); }
+
   Result<std::byte*> import(int device, const Handle& handle) const;
   void close(int device, std::byte* memory) const { plugin_.close_memory(device, memory); }
   Result<std::byte*> allocate_host(int device, uint64_t bytes) const;
@@ -141,25 +147,29 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return device_; }
-  /// What comes later waits for it, which is kept until finish().
+  /// What comes later waits for it, which is kept until finish(). Nothing is put here for what has happened already.
   Status wait(const EventHandle& event);
-  Status copy(std::span<const horo_device_copy> pieces) const;
-  Status copy(std::byte* to, const std::byte* from, uint64_t bytes) const;
+  Status copy(std::span<const horo_device_copy> pieces);
+  Status copy(std::byte* to, const std::byte* from, uint64_t bytes);
   /// Between host and device.
-  Status transfer(std::byte* to, const std::byte* from, uint64_t bytes) const;
-  Status reduce(const horo_device_reduction& reduction) const;
+  Status transfer(std::byte* to, const std::byte* from, uint64_t bytes);
+  Status reduce(const horo_device_reduction& reduction);
+  /// At once where nothing was put here since.
   Status finish(bool may_spin);
   /// False: it is put there by and by, and is there when the communicator says so.
-  Result<bool> collective(const Communicator& communicator, const horo_device_collective& collective) const;
+  Result<bool> collective(const Communicator& communicator, const horo_device_collective& collective);
   /// What is in the queue now has run when poll() is true.
   Status mark() const { return devices_.status(devices_.table().queue_mark(queue_)); }
   Result<bool> poll();
+  /// Until what was marked last has run.
+  Status await(bool may_spin) const { return devices_.status(devices_.table().queue_await(queue_, may_spin ? 1 : 0)); }
 
  private:
   Queue(const Devices& devices, int device, void* queue) : devices_(devices), device_(device), queue_(queue) {}
   const Devices& devices_;
   const int device_;
   void* const queue_;
+  bool empty_ = true;
   std::vector<EventHandle> awaited_;
 };
 

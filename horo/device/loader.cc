@@ -4,6 +4,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "horo/base/dynlib.h"
@@ -15,6 +16,10 @@ namespace horo::device {
 namespace {
 
 constexpr const char* kFile = "libhoro_cuda.so";
+/// What is exported is so large at least: drivers put smaller allocations together, and would share all of them.
+constexpr uint64_t kBlock = 2 << 20;
+/// As far apart callers' memory begins.
+constexpr uint64_t kUnit = 512;
 
 /// Of the library, or the program, that holds this function.
 std::string own_folder() {
@@ -78,6 +83,41 @@ Result<std::shared_ptr<std::byte>> Source::lend(int device, uint64_t bytes) {
 void Source::take_back(int device, uint64_t bytes, std::byte* memory) {
   std::lock_guard lock(mutex_);
   idle_.emplace(std::pair(device, bytes), memory);
+}
+
+Result<std::shared_ptr<std::byte>> Source::share(int device, uint64_t bytes) {
+  HORO_ASSIGN(Devices * devices, get());
+  std::shared_ptr<std::byte> found;
+  {
+    std::lock_guard lock(mutex_);
+    for (Block& block : blocks_) {
+      if (block.device != device) continue;
+      auto part = take_part(block, bytes);
+      if (!part.ok()) continue;
+      if (!block.was_used) return part;
+      found = std::move(*part);
+      break;
+    }
+    if (found == nullptr) {
+      const uint64_t size = (std::max<uint64_t>(bytes, 1) + kBlock - 1) / kBlock * kBlock;
+      if (size < bytes) return Status(Code::kInvalidArgument, text("no device has ", bytes, " bytes"));
+      HORO_ASSIGN(Exported made, devices->allocate(device, size));
+      blocks_.push_back({device, made, Ranges(0, size, kUnit)});
+      return take_part(blocks_.back(), bytes);
+    }
+  }
+  // Whoever had it before may have left work on the device that reads or writes it.
+  HORO_TRY(devices->synchronize(device));
+  return found;
+}
+
+Result<std::shared_ptr<std::byte>> Source::take_part(Block& block, uint64_t bytes) {
+  HORO_ASSIGN(const uint64_t at, block.taken.take(bytes));
+  return std::shared_ptr<std::byte>(block.memory.base + at, [self = shared_from_this(), &block, at](std::byte*) {
+    std::lock_guard held(self->mutex_);
+    block.was_used = true;
+    block.taken.give_back(at);
+  });
 }
 
 Status Source::open() {

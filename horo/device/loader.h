@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "horo/base/config.h"
+#include "horo/base/ranges.h"
 #include "horo/base/status.h"
 #include "horo/device/device.h"
 
@@ -32,13 +34,24 @@ class Source : public std::enable_shared_from_this<Source> {
   /// Memory of a device that nobody else reads. What comes back is kept for the next: giving it to the driver would
   /// wait for all of the device's streams.
   Result<std::shared_ptr<std::byte>> lend(int device, uint64_t bytes);
+  /// Memory of a device that other processes can map, for callers: operations on it need no copies. It lives as long as
+  /// anybody holds it. What comes back is used again, and freed with the last of everything: peers have it mapped.
+  Result<std::shared_ptr<std::byte>> share(int device, uint64_t bytes);
   /// True the first time: what concerns a device, not a group, is said once.
   bool first_warning() { return !warned_.exchange(true); }
 
  private:
   Status open();
 
+  /// One allocation that callers have parts of.
+  struct Block {
+    int device = 0;
+    Exported memory;
+    Ranges taken;
+    bool was_used = false;  ///< What comes back may still be in use on the device.
+  };
   void take_back(int device, uint64_t bytes, std::byte* memory);
+  Result<std::shared_ptr<std::byte>> take_part(Block& block, uint64_t bytes);
 
   const Config config_;
   const horo_device_plugin* const given_ = nullptr;
@@ -47,6 +60,7 @@ class Source : public std::enable_shared_from_this<Source> {
   std::optional<Status> outcome_;
   std::unique_ptr<Devices> devices_;
   std::multimap<std::pair<int, uint64_t>, std::byte*> idle_;  ///< By device and size.
+  std::list<Block> blocks_;
 };
 
 }  // namespace horo::device

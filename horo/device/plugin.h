@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define HORO_DEVICE_VERSION 2
+#define HORO_DEVICE_VERSION 3
 #define HORO_DEVICE_HANDLE_BYTES 64
 #define HORO_DEVICE_FABRIC_ID_BYTES 128
 /* Returned where something is still under way. */
@@ -40,6 +40,24 @@ typedef struct horo_device_reduction {
   double factor;
   int64_t divisor;
 } horo_device_reduction;
+
+/* An array whose elements become another type: f32 or f64 from and to f16 and bf16, rounded to nearest with the bits of
+ * the host's kernels; f32 from and to i8. `largest` is for i8, on the device: the absolute value that 127 stands for.
+ * It is found where i8 is made, for all arrays together that name the same place, and used where i8 is read. What is
+ * not finite there makes all of the array 0 as i8, and NaN as f32. */
+typedef struct horo_device_cast {
+  void* to;
+  const void* from;
+  uint64_t count;
+  float* largest;
+} horo_device_cast;
+
+typedef struct horo_device_cast_terms {
+  int to; /* dtypes of horo.h */
+  int from;
+  int add;      /* from i8 alone: 1 to add to what is there */
+  float factor; /* the same: multiplies what is there in the end */
+} horo_device_cast_terms;
 
 /* Which device it is, under whatever number a process sees it: two processes have equal ones if they use one device. */
 typedef struct horo_device_identity {
@@ -131,6 +149,16 @@ typedef struct horo_device_plugin {
   /* Like queue_finish, in two parts: all that is in the queue now; and 0 when it has run, or HORO_DEVICE_PENDING. */
   int (*queue_mark)(void* queue);
   int (*queue_poll)(void* queue);
+
+  /* In a stream of the application: hundreds of arrays in one launch, and two more where largest values are found. */
+  int (*cast)(int device, void* stream, const horo_device_cast_terms* terms, const horo_device_cast* arrays,
+              size_t count);
+  /* Until all of the process's work on the device has run. */
+  int (*synchronize)(int device);
+  /* Like queue_finish, of what was in the queue at the last queue_mark. */
+  int (*queue_await)(void* queue, int may_spin);
+  /* Of record(): 0 when what was put into the stream has run, or HORO_DEVICE_PENDING. */
+  int (*event_poll)(void* event);
 } horo_device_plugin;
 
 #define HORO_DEVICE_ENTRY "horo_device_plugin_table"

@@ -177,6 +177,54 @@ TEST_P(DeviceMemory, ThatWasExportedIsReducedWhereItLies) {
   });
 }
 
+// Whatever the sizes: the ranks take the same steps.
+TEST_P(DeviceMemory, MayBeSharedOnSomeMembersAndNotOnOthers) {
+  run(2, {{"HORO_SHARE_GPUS", "1"}}, [](Runtime& runtime) {
+    group::Group& world = runtime.engine().world();
+    for (const uint64_t count : {uint64_t{1} << 18, (uint64_t{9} << 20) + 5}) {
+      const std::vector<float> given = values(count, runtime.rank());
+      std::vector<float> expected(count), ordinary = given;
+      collective::Operation operation = operation_of(collective::Kind::kAllreduce, count);
+      operation.where = {};
+      ASSERT_TRUE(world.run(operation, bytes(given), bytes(expected)).ok());
+      operation.where.device = 0;
+      for (int who = 0; who < 4; ++who) {  // Nobody, one, the other, both.
+        auto shared = runtime.engine().devices().share(0, count * sizeof(float));
+        ASSERT_TRUE(shared.ok()) << shared.status();
+        const bool mine = (who >> runtime.rank() & 1) != 0;
+        std::byte* memory = mine ? shared->get() : bytes(ordinary);
+        std::memcpy(memory, given.data(), count * sizeof(float));
+        const Status status = world.run(operation, memory, memory);
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_EQ(std::memcmp(memory, expected.data(), count * sizeof(float)), 0) << count << " " << who;
+      }
+    }
+  });
+}
+
+TEST(DeviceShared, MemoryIsUsedAgainAndOutlivesTheEngine) {
+  std::shared_ptr<std::byte> kept;
+  run(1, {}, [&](Runtime& runtime) {
+    device::Source& source = runtime.engine().devices();
+    auto first = source.share(0, 5000);
+    auto second = source.share(0, 3 << 20);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(HostDevice::get().allocations, 2);
+    const std::byte* address = second->get();
+    second->reset();
+    auto third = source.share(0, 1 << 20), fourth = source.share(0, 1 << 20);
+    ASSERT_TRUE(third.ok() && fourth.ok());
+    EXPECT_EQ(HostDevice::get().allocations, 2);
+    EXPECT_EQ(third->get(), first->get() + 5120);
+    EXPECT_EQ(fourth->get(), address);
+    kept = *fourth;
+  });
+  EXPECT_EQ(HostDevice::get().allocations, 2);
+  *kept = std::byte{7};
+  kept.reset();
+  EXPECT_EQ(HostDevice::get().allocations, 0);
+}
+
 TEST(DeviceGroup, AMemberThatGivesUpEndsTheGroupForAll) {
   run(2, {{"HORO_DEVICE_PATH", "direct"}}, [](Runtime& runtime) {
     group::Group& world = runtime.engine().world();

@@ -31,8 +31,10 @@ std::vector<uint64_t> slices(uint64_t count, uint64_t element, int members) {
   return counts;
 }
 
+}  // namespace
+
 /// Where each begins, in bytes, and how long each is.
-struct Layout {
+struct DeviceOperations::Layout {
   Layout(const std::vector<uint64_t>& counts, uint64_t element) {
     uint64_t at = 0;
     for (uint64_t count : counts) {
@@ -42,11 +44,19 @@ struct Layout {
     }
     total = at;
   }
+  /// The first or second half of each, which begin where wide loads can.
+  Layout half(int which) const {
+    Layout part = *this;
+    for (size_t m = 0; m < bytes.size(); ++m) {
+      const uint64_t front = bytes[m] / 2 / kAlignment * kAlignment;
+      part.offsets[m] += which == 0 ? 0 : front;
+      part.bytes[m] = which == 0 ? front : bytes[m] - front;
+    }
+    return part;
+  }
   std::vector<uint64_t> offsets, bytes;
   uint64_t total = 0;
 };
-
-}  // namespace
 
 Status DeviceOperations::direct(Call& call) {
   ran_ = "direct";
@@ -57,6 +67,8 @@ Status DeviceOperations::direct(Call& call) {
       return reducescatter(call);
     case Kind::kBroadcast:
       return broadcast(call);
+    case Kind::kAlltoall:
+      return alltoall(call);
     default:
       return allgather(call);
   }
@@ -205,37 +217,55 @@ Status DeviceOperations::allreduce_in_turns(Call& call) {
 
 // Each member reduces its slice out of everybody's memory, and fetches the other slices from those who reduced them.
 // In memory that was exported both happens in place; otherwise the window has the slices for others, and its own
-// member's slice when it is reduced. The last barrier lets nobody change what another still reads.
+// member's slice when it is reduced. In halves: while members tell each other that one is reduced, the device goes on
+// with the other. The last barrier lets nobody change what another still reads.
 Status DeviceOperations::allreduce(Call& call) {
   if (in_turns_) return allreduce_in_turns(call);
   const uint64_t bytes = call.operation.total_bytes();
   const bool exported = call.lane->devices.find_exported(call.in, bytes).has_value();
+  // The size alone decides: memory may be exported on some members only. Nobody may write what others still read.
+  if (bytes <= kWhole / static_cast<uint64_t>(size())) {
+    return allreduce_whole(call, exported && !overlap(call.in, bytes, call.out, bytes));
+  }
   const bool in_place = exported && call.in == call.out;
-  // Nobody may write what others still read.
-  const bool readable = !exported || !overlap(call.in, bytes, call.out, bytes);
-  if (readable && bytes <= kWhole / static_cast<uint64_t>(size())) return allreduce_whole(call, exported);
-  const auto self = static_cast<size_t>(member_);
-  const std::vector<uint64_t> counts = slices(call.operation.count, call.element(), size());
-  const Layout layout(counts, call.element());
+  const Layout layout(slices(call.operation.count, call.element(), size()), call.element());
   const Status ready = in_place ? call.finish() : put_into_window(call, layout.offsets, layout.bytes, member_);
   const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
   Bases bases;
   HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
   if (!met) return fall_back(call);
-  const uint64_t at = layout.offsets[self];
   call.touched = call.in == call.out;
-  HORO_TRY(
-      reduce_slice(call, bases, at, counts[self], call.out + at, in_place ? nullptr : call.lane->window->base + at));
-  HORO_TRY(call.finish());
+  device::Queue& queue = *call.lane->queue;
+  const Layout first = layout.half(0), second = layout.half(1);
+  std::byte* const shown = in_place ? nullptr : call.lane->window->base;
+  HORO_TRY(reduce_own(call, bases, first, shown));
+  HORO_TRY(queue.mark());
+  HORO_TRY(reduce_own(call, bases, second, shown));
+  HORO_TRY(queue.await(call.may_spin));
   HORO_TRY(call.barrier());
-  std::vector<horo_device_copy> pieces;
-  for (size_t m = 0; m < bases.size(); ++m) {
-    if (m == self || layout.bytes[m] == 0) continue;
-    pieces.push_back({call.out + layout.offsets[m], bases[m] + layout.offsets[m], layout.bytes[m]});
-  }
-  HORO_TRY(call.lane->queue->copy(pieces));
+  HORO_TRY(queue.mark());
+  HORO_TRY(fetch_others(call, bases, first));
+  HORO_TRY(queue.await(call.may_spin));
+  HORO_TRY(call.barrier());
+  HORO_TRY(fetch_others(call, bases, second));
   HORO_TRY(call.finish());
   return call.barrier();
+}
+
+Status DeviceOperations::reduce_own(const Call& call, const Bases& bases, const Layout& layout,
+                                    std::byte* shown) const {
+  const uint64_t at = layout.offsets[static_cast<size_t>(member_)];
+  const uint64_t count = layout.bytes[static_cast<size_t>(member_)] / call.element();
+  return reduce_slice(call, bases, at, count, call.out + at, shown == nullptr ? nullptr : shown + at);
+}
+
+Status DeviceOperations::fetch_others(const Call& call, const Bases& bases, const Layout& layout) const {
+  std::vector<horo_device_copy> pieces;
+  for (size_t m = 0; m < bases.size(); ++m) {
+    if (static_cast<int>(m) == member_ || layout.bytes[m] == 0) continue;
+    pieces.push_back({call.out + layout.offsets[m], bases[m] + layout.offsets[m], layout.bytes[m]});
+  }
+  return call.lane->queue->copy(pieces);
 }
 
 Status DeviceOperations::reducescatter(Call& call) {
@@ -286,6 +316,31 @@ Status DeviceOperations::allgather(Call& call) {
   for (size_t m = 0; m < bases.size(); ++m) {
     const std::byte* from = m == self ? call.in : bases[m];
     if (layout.bytes[m] > 0) pieces.push_back({call.out + layout.offsets[m], from, layout.bytes[m]});
+  }
+  HORO_TRY(call.lane->queue->copy(pieces));
+  HORO_TRY(call.finish());
+  return call.barrier();
+}
+
+Status DeviceOperations::alltoall(Call& call) {
+  const auto self = static_cast<size_t>(member_);
+  const Layout sent(call.operation.counts, call.element()), taken(call.operation.receive_counts, call.element());
+  const bool overlaps = overlap(call.in, sent.total, call.out, taken.total);
+  const bool in_place = call.lane->devices.find_exported(call.in, sent.total).has_value() && !overlaps;
+  const Status ready = in_place ? call.finish() : put_into_window(call, sent.offsets, sent.bytes, member_);
+  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  Bases bases;
+  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  if (!met) return fall_back(call);
+  call.touched = overlaps;
+  std::vector<horo_device_copy> pieces;
+  for (size_t m = 0; m < bases.size(); ++m) {
+    const std::byte* from = call.in + sent.offsets[self];
+    if (m != self) {
+      const auto row = call.splits.begin() + static_cast<std::ptrdiff_t>(2 * bases.size() * m);
+      from = bases[m] + std::accumulate(row, row + member_, uint64_t{0}) * call.element();
+    }
+    if (taken.bytes[m] > 0) pieces.push_back({call.out + taken.offsets[m], from, taken.bytes[m]});
   }
   HORO_TRY(call.lane->queue->copy(pieces));
   HORO_TRY(call.finish());

@@ -75,7 +75,8 @@ Status DeviceOperations::compare_alltoall(Call& call) const {
   const auto members = static_cast<size_t>(size());
   std::vector<uint64_t> mine = call.operation.counts;
   mine.insert(mine.end(), call.operation.receive_counts.begin(), call.operation.receive_counts.end());
-  std::vector<uint64_t> all(2 * members * members);
+  std::vector<uint64_t>& all = call.splits;
+  all.resize(2 * members * members);
   Operation gathering;
   gathering.kind = Kind::kAllgather;
   gathering.dtype = DType::kU64;

@@ -64,8 +64,9 @@ struct DeviceOperations::Call {
   Deadline deadline;
   bool may_spin;
   Lane* lane = nullptr;
-  bool host_failed = false;  ///< Then all members have failed.
-  bool touched = false;      ///< The output has been written, at least in part.
+  std::vector<uint64_t> splits;  ///< Of an alltoall: what each member sends to each, then what it expects of each.
+  bool host_failed = false;      ///< Then all members have failed.
+  bool touched = false;          ///< The output has been written, at least in part.
 
   size_t element() const { return size_of(operation.dtype); }
   Status on_host(const collective::Operation& small, const void* from, void* to);

@@ -129,7 +129,25 @@ Status DeviceOperations::dispatch(Call& call) {
       if (between != nullptr) return on_fabric(call, *between);
     }
   }
-  return may_be_direct(call.operation) ? direct(call) : staged(call);
+  if (!may_be_direct(call.operation)) return staged(call);
+  if (call.operation.kind == Kind::kAlltoall) {
+    HORO_ASSIGN(const bool large, is_large_alltoall(call));
+    if (!large) return staged(call);
+  }
+  return direct(call);
+}
+
+// Members send different amounts: the one that sends most decides, for all.
+Result<bool> DeviceOperations::is_large_alltoall(Call& call) const {
+  if (call.splits.empty()) HORO_TRY(arrive(call).status());
+  if (terms_.path == DevicePath::kDirect) return true;
+  const auto members = static_cast<size_t>(size());
+  uint64_t most = 0;
+  for (size_t m = 0; m < members; ++m) {
+    const auto sent = call.splits.begin() + static_cast<std::ptrdiff_t>(2 * members * m);
+    most = std::max(most, std::accumulate(sent, sent + static_cast<std::ptrdiff_t>(members), uint64_t{0}));
+  }
+  return most * call.element() > kSmall;
 }
 
 Status DeviceOperations::compare(Call& call, const std::vector<Arrival>& all) const {
@@ -221,11 +239,13 @@ Status DeviceOperations::staged_whole(Call& call) const {
 
 bool DeviceOperations::may_be_direct(const Operation& operation) const {
   const bool known = operation.kind == Kind::kAllreduce || operation.kind == Kind::kReduceScatter ||
-                     operation.kind == Kind::kBroadcast || operation.kind == Kind::kAllgather;
+                     operation.kind == Kind::kBroadcast || operation.kind == Kind::kAllgather ||
+                     operation.kind == Kind::kAlltoall;
   const bool complex_product = is_complex(operation.dtype) && operation.op == ReduceOp::kProduct;
   if (!known || (operation.reduces() && complex_product)) return false;
   if (terms_.path == DevicePath::kStaged || !mapping_works_) return false;
   if (terms_.shape.hosts().size() > 1 || size() > kMostMembers) return false;
+  if (operation.kind == Kind::kAlltoall) return true;  // Its size is asked for later.
   return terms_.path == DevicePath::kDirect ? operation.total() > 0 : operation.total_bytes() > kSmall;
 }
 

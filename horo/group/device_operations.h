@@ -77,6 +77,7 @@ class DeviceOperations {
   struct Call;    ///< One operation.
   struct Record;  ///< What a member tells the others before they read its memory.
   struct Arrival;
+  struct Layout;  ///< Which part of an operation's memory is whose.
   struct Fabric;  ///< What is between one device of each member.
   struct Factors {
     double before = 1.0;
@@ -116,6 +117,7 @@ class DeviceOperations {
 
   // Direct.
   bool may_be_direct(const collective::Operation& operation) const;
+  Result<bool> is_large_alltoall(Call& call) const;
   Status direct(Call& call);
   /// Tells the others where this member's data lie: `mine`, which was exported, or the window if it is null. All of it
   /// has been written. False when the members have found that they cannot read each other's memory.
@@ -127,9 +129,13 @@ class DeviceOperations {
   Status reducescatter(Call& call);
   Status broadcast(Call& call);
   Status allgather(Call& call);
+  Status alltoall(Call& call);
   Status fall_back(Call& call);
   static Status put_into_window(Call& call, std::span<const uint64_t> offsets, std::span<const uint64_t> bytes,
                                 int except);
+  /// This member's part, also to the same place of `shown`; and the others' parts, from where they reduced them.
+  Status reduce_own(const Call& call, const Bases& bases, const Layout& layout, std::byte* shown) const;
+  Status fetch_others(const Call& call, const Bases& bases, const Layout& layout) const;
   Status reduce_slice(const Call& call, const Bases& bases, uint64_t offset, uint64_t count, std::byte* out,
                       std::byte* also) const;
 

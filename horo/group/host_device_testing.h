@@ -187,8 +187,12 @@ inline const horo_device_plugin& host_device() {
       .poll_communicator = nullptr,
       .queue_collective = nullptr,
       .close_communicator = nullptr,
-      .queue_mark = nullptr,
-      .queue_poll = nullptr,
+      .queue_mark = [](void*) { return 0; },
+      .queue_poll = [](void*) { return 0; },
+      .cast = nullptr,
+      .synchronize = [](int) { return 0; },
+      .queue_await = [](void*, int) { return 0; },
+      .event_poll = [](void*) { return 0; },
   };
   return table;
 }

@@ -13,36 +13,21 @@ namespace horo::group {
 
 namespace {
 
-uint64_t round_up(uint64_t bytes, uint64_t unit) { return (std::max<uint64_t>(bytes, 1) + unit - 1) / unit * unit; }
-
 // Enough for everything the machine could hold, several times over: address space is free.
 uint64_t segment_bytes() {
   auto memory = System().memory();
   const uint64_t limit = memory.ok() ? memory->limit : uint64_t{16} << 30;
-  return std::clamp<uint64_t>(round_up(limit, page_size()) * 4, uint64_t{32} << 30, uint64_t{1} << 40);
+  return std::clamp<uint64_t>((limit + page_size() - 1) / page_size() * page_size() * 4, uint64_t{32} << 30,
+                              uint64_t{1} << 40);
+}
+
+Result<uint64_t> taken(Ranges& ranges, uint64_t bytes) {
+  Result<uint64_t> at = ranges.take(bytes);
+  if (at.ok()) return at;
+  return Status(Code::kUnavailable, text(at.status().message(), " in shared memory; free buffers or groups"));
 }
 
 }  // namespace
-
-Result<uint64_t> Ranges::take(uint64_t bytes) {
-  bytes = round_up(std::min(bytes, end_ - begin_ + 1), unit_);  // Too much must not wrap around to little.
-  uint64_t at = begin_;
-  for (const auto& [begin, size] : taken_) {
-    if (begin - at >= bytes) break;
-    at = begin + size;
-  }
-  if (end_ - at < bytes) {
-    return Status(Code::kUnavailable,
-                  text("no room for ", bytes_text(bytes), " in shared memory; free buffers or groups"));
-  }
-  taken_[at] = bytes;
-  return at;
-}
-
-uint64_t Ranges::bytes_at(uint64_t begin) const {
-  auto found = taken_.find(begin);
-  return found == taken_.end() ? 0 : found->second;
-}
 
 Memory::Memory(transport::shm::Segment segment, transport::shm::Segment region)
     : segment_(std::move(segment)),
@@ -63,7 +48,7 @@ Result<std::unique_ptr<Memory>> Memory::create(int rank) {
 
 Result<std::span<std::byte>> Memory::take_area(uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  HORO_ASSIGN(uint64_t at, areas_.take(bytes));
+  HORO_ASSIGN(uint64_t at, taken(areas_, bytes));
   return segment_.memory().subspan(at, bytes);
 }
 
@@ -98,7 +83,7 @@ Status Memory::commit(std::span<std::byte> area, uint64_t bytes, uint64_t alread
 Result<uint64_t> Memory::take_page(int members) {
   std::lock_guard lock(mutex_);
   const size_t bytes = transport::ControlPage::bytes(members);
-  HORO_ASSIGN(uint64_t at, pages_.take(bytes));
+  HORO_ASSIGN(uint64_t at, taken(pages_, bytes));
   std::memset(region_.memory().data() + at, 0, bytes);
   return at;
 }

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 
+#include "horo/base/ranges.h"
 #include "horo/base/status.h"
 #include "horo/group/bell.h"
 #include "horo/transport/life.h"
@@ -21,20 +21,6 @@ struct RegionHeader {
   transport::Life life;
   std::byte nonce[16];  ///< Proves to a peer that it mapped the very memory that was passed to it.
   BellWord bell;        ///< Wakes the rank's loop.
-};
-
-/// First-fit ranges of [begin, end), in multiples of `unit`. Not thread-safe.
-class Ranges {
- public:
-  Ranges(uint64_t begin, uint64_t end, uint64_t unit) : begin_(begin), end_(end), unit_(unit) {}
-  Result<uint64_t> take(uint64_t bytes);
-  /// Of a range that was taken.
-  void give_back(uint64_t begin) { taken_.erase(begin); }
-  uint64_t bytes_at(uint64_t begin) const;
-
- private:
-  uint64_t begin_, end_, unit_;
-  std::map<uint64_t, uint64_t> taken_;
 };
 
 /// Thread-safe. The segment is address space for everything the rank may ever share; memory is taken as it is used.

@@ -10,20 +10,6 @@
 namespace horo::group {
 namespace {
 
-TEST(Ranges, AreAlignedToTheirUnitWhateverItIs) {
-  for (uint64_t unit : {4096u, 16384u, 65536u}) {
-    Ranges ranges(0, 16 * unit, unit);
-    EXPECT_EQ(*ranges.take(1), 0u);
-    EXPECT_EQ(*ranges.take(unit + 1), unit);
-    EXPECT_EQ(*ranges.take(unit), 3 * unit);
-    EXPECT_EQ(ranges.bytes_at(unit), 2 * unit);
-    ranges.give_back(unit);
-    EXPECT_EQ(*ranges.take(2 * unit), unit);
-    EXPECT_EQ(ranges.take(13 * unit).status().code(), Code::kUnavailable);
-    EXPECT_EQ(ranges.take(UINT64_MAX).status().code(), Code::kUnavailable);
-  }
-}
-
 TEST(Memory, WhatIsFreedGoesBackToTheSystem) {
   auto memory = Memory::create(0);
   ASSERT_TRUE(memory.ok()) << memory.status();

@@ -6,6 +6,19 @@
 
 namespace horo::cuda {
 
+namespace {
+
+// From CUDA 12.1 on, and from Volta on.
+bool has_long_parameters(const Driver& driver, int architecture) {
+  const Result<Compiler>& nvrtc = compiler();
+  int version = 0, major = 0, minor = 0;
+  if (!nvrtc.ok() || driver.cuDriverGetVersion(&version) != kSuccess) return false;
+  nvrtc->nvrtcVersion(&major, &minor);
+  return version >= 12010 && 10 * major + minor >= 121 && architecture >= 7;
+}
+
+}  // namespace
+
 Status check(const Driver& driver, CUresult result, const char* what) {
   if (result == kSuccess) return {};
   const char* words = nullptr;
@@ -25,6 +38,7 @@ Result<std::unique_ptr<Context>> Context::open(const Driver& driver, int device)
   driver.cuDeviceGetAttribute(&minor, kAttributeMinor, number);
   driver.cuDeviceGetAttribute(&made->processors_, kAttributeProcessors, number);
   made->architecture_ = text("sm_", major, minor);
+  made->takes_long_parameters_ = has_long_parameters(driver, major);
   return made;
 }
 

@@ -28,6 +28,8 @@ class Context {
 
   const Driver& driver() const { return driver_; }
   int processors() const { return processors_; }
+  /// Whether a launch takes 32,764 bytes of parameters, and not 4,096.
+  bool takes_long_parameters() const { return takes_long_parameters_; }
   /// Compiled at first use, or read from the cache. The context must be current.
   Result<CUfunction> kernel(const KernelKey& key);
 
@@ -62,6 +64,7 @@ class Context {
   const Driver& driver_;
   const CUcontext context_;
   int processors_ = 1;
+  bool takes_long_parameters_ = false;
   std::string architecture_;
   std::mutex mutex_;
   std::map<std::string, CUmodule> modules_;
@@ -80,6 +83,7 @@ Result<std::string> machine_code(const std::string& defines, const std::string& 
 inline constexpr unsigned kThreads = 256;
 inline constexpr uint64_t kChunk = 32 << 10;  ///< Bytes that a block copies at a time.
 inline constexpr size_t kFewPieces = 96;      ///< Go with the launch: 3 of the 4 KiB that every driver takes.
+inline constexpr size_t kFewCasts = 96, kManyCasts = 800;  ///< Of what every driver takes, and of long parameters.
 inline constexpr size_t kMostSources = 64;
 
 }  // namespace horo::cuda

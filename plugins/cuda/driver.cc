@@ -77,6 +77,7 @@ Result<Driver> open_driver() {
       HORO_CUDA_SYMBOL(cuDevicePrimaryCtxRetain),
       HORO_CUDA_SYMBOL_AS(cuCtxPushCurrent, "cuCtxPushCurrent_v2"),
       HORO_CUDA_SYMBOL_AS(cuCtxPopCurrent, "cuCtxPopCurrent_v2"),
+      HORO_CUDA_SYMBOL(cuCtxSynchronize),
       HORO_CUDA_SYMBOL(cuModuleLoadData),
       HORO_CUDA_SYMBOL(cuModuleGetFunction),
       HORO_CUDA_SYMBOL_AS(cuMemAlloc, "cuMemAlloc_v2"),

@@ -4,6 +4,7 @@
 //
 // HORO_COPY:   copy_few, copy_many.
 // HORO_REDUCE: reduce_wide, reduce_one, with DTYPE and OP (numbers of horo.h) and SOURCES (0: any number).
+// HORO_CAST:   cast, and where TO is i8 clear and largest, with FROM and TO (numbers of horo.h).
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;
@@ -72,9 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) copy_many(const Piece* pie
 }
 
 #endif
-#ifdef HORO_REDUCE
-
-enum { kSum, kAverage, kMin, kMax, kProduct, kAnd, kOr, kXor };
+#if defined(HORO_REDUCE) || defined(HORO_CAST)
 
 // How an element is stored (Raw), and what is computed with (Wide).
 template <class T>
@@ -148,6 +147,11 @@ template <> struct Element<9> : BF16 {};
 template <> struct Element<10> : F32 {};
 template <> struct Element<11> : F64 {};
 template <> struct Element<12> : Bool {};
+
+#endif
+#ifdef HORO_REDUCE
+
+enum { kSum, kAverage, kMin, kMax, kProduct, kAnd, kOr, kXor };
 
 typedef Element<DTYPE> E;
 typedef E::Raw Raw;
@@ -270,4 +274,227 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
+#endif
+#ifdef HORO_CAST
+
+typedef Element<FROM> Given;
+typedef Element<TO> Made;
+typedef Given::Raw From;
+typedef Made::Raw To;
+
+struct Piece {
+  To* to;
+  const From* from;
+  float* largest;  // Of i8: the value that 127 stands for.
+  u64 count;
+  u64 first;  // Chunks of all pieces before.
+};
+struct Few {
+  Piece pieces[CAPACITY];
+};
+struct Terms {
+  float factor;
+  u32 add;
+};
+
+// Four elements, which are read and written at once.
+struct alignas(16) Wide32 {
+  uint4 low, high;
+};
+template <u32 bytes> struct Words;
+template <> struct Words<4> { typedef u32 All; };
+template <> struct Words<8> { typedef u64 All; };
+template <> struct Words<16> { typedef uint4 All; };
+template <> struct Words<32> { typedef Wide32 All; };
+template <class T>
+union Four {
+  typename Words<4 * sizeof(T)>::All all;
+  T part[4];
+};
+template <class T>
+static __device__ bool is_aligned(const T* memory) {
+  return (u64)memory % (sizeof(Four<T>) < 16 ? sizeof(Four<T>) : 16) == 0;
+}
+
+// Cut off, the last bit set if anything was lost: rounding that again gives what rounding once would.
+static __device__ float to_odd(double value) {
+  const float cut = __double2float_rz(value);
+  return (double)cut == value || !(value == value) ? cut : __uint_as_float(__float_as_uint(cut) | 1);
+}
+static __device__ float to_odd(float value) { return value; }
+
+// What values are multiplied by.
+static __device__ float scale_of(const float* largest) {
+#if TO == 1
+  const float scale = 127.0f / *largest;
+  // Nothing but zeros, nothing that makes sense, or so small that the scale has no number: then all become zeros.
+  return *largest > 0.0f && __float_as_uint(*largest) < 0x7f800000 && __float_as_uint(scale) < 0x7f800000 ? scale : 0.0f;
+#elif FROM == 1
+  const bool is_finite = (__float_as_uint(*largest) & 0x7fffffff) < 0x7f800000;
+  return is_finite ? *largest / 127.0f : __int_as_float(0x7fc00000);
+#else
+  return 1.0f;
+#endif
+}
+
+static __device__ To cast_one(From raw, To old, float scale, const Terms& terms) {
+#if TO == 1
+  return (To)__float2int_rn(raw * scale);  // NaN becomes 0.
+#elif FROM == 1
+  const float value = (float)raw * scale;
+  const float sum = terms.add ? old + value : value;
+  return terms.factor == 1.0f ? sum : sum * terms.factor;
+#else
+  return Made::store(to_odd(Given::load(raw)));
+#endif
+}
+
+#define ELEMENTS (CHUNK / 4)
+
+// The chunks of one block. Of many pieces those that follow each other: so do their pieces, which are looked for less
+// often. Of few pieces blocks take turns, which memory likes better.
+struct Walk {
+  const Few& few;
+  const u32 count;
+  u64 begin, end, first, step;
+  u32 at;  // The last piece whose first chunk is not after the one that was asked for.
+
+  __device__ Walk(const Few& all, u32 pieces, u64 chunks) : few(all), count(pieces), at(0) {
+    const bool many = pieces > 16;
+    begin = many ? chunks * blockIdx.x / gridDim.x : 0;
+    end = many ? chunks * (blockIdx.x + 1) / gridDim.x : chunks;
+    first = many ? begin : blockIdx.x;
+    step = many ? 1 : gridDim.x;
+  }
+  // True when it is another piece than before.
+  __device__ bool go_to(u64 chunk) {
+    const u32 before = at;
+    if (few.pieces[at].first > chunk) {
+      while (few.pieces[at].first > chunk) --at;
+    } else if (at + 1 < count && few.pieces[at + 1].first <= chunk) {
+      u32 high = count;
+      while (high - at > 1) {
+        const u32 middle = (at + high) / 2;
+        if (few.pieces[middle].first <= chunk) at = middle;
+        else high = middle;
+      }
+    }
+    return at != before;
+  }
+  __device__ const Piece& piece() const { return few.pieces[at]; }
+  __device__ u64 offset(u64 chunk) const { return (chunk - piece().first) * ELEMENTS; }
+  __device__ u64 elements(u64 chunk) const {
+    const u64 left = piece().count - offset(chunk);
+    return left < ELEMENTS ? left : ELEMENTS;
+  }
+};
+
+static __device__ void cast_chunk(To* to, const From* from, u64 count, float scale, const Terms& terms) {
+  u64 done = 0;
+  if (is_aligned(to) && is_aligned(from)) {
+    Four<To>* out = (Four<To>*)to;
+    const Four<From>* in = (const Four<From>*)from;
+    const u64 packs = count / 4;
+    u64 i = threadIdx.x;
+    for (; i + 3 * THREADS < packs; i += 4 * THREADS) {
+      Four<From> a[4];
+      Four<To> b[4];
+#pragma unroll
+      for (u32 k = 0; k < 4; ++k) a[k].all = in[i + k * THREADS].all;
+      if (terms.add) {
+#pragma unroll
+        for (u32 k = 0; k < 4; ++k) b[k].all = out[i + k * THREADS].all;
+      }
+#pragma unroll
+      for (u32 k = 0; k < 4; ++k) {
+#pragma unroll
+        for (u32 e = 0; e < 4; ++e) b[k].part[e] = cast_one(a[k].part[e], b[k].part[e], scale, terms);
+        out[i + k * THREADS].all = b[k].all;
+      }
+    }
+    for (; i < packs; i += THREADS) {
+      Four<From> a;
+      Four<To> b;
+      a.all = in[i].all;
+      if (terms.add) b.all = out[i].all;
+#pragma unroll
+      for (u32 e = 0; e < 4; ++e) b.part[e] = cast_one(a.part[e], b.part[e], scale, terms);
+      out[i].all = b.all;
+    }
+    done = packs * 4;
+  }
+#pragma unroll 4
+  for (u64 i = done + threadIdx.x; i < count; i += THREADS) {
+    to[i] = cast_one(from[i], terms.add ? to[i] : (To)0, scale, terms);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    cast(const __grid_constant__ Few few, u32 count, u64 chunks, Terms terms) {
+  Walk walk(few, count, chunks);
+  float scale = 1.0f;
+  for (u64 turn = walk.first; turn < walk.end; turn += walk.step) {
+    // Where everything was read just now, what was read last is still in the cache.
+    const u64 chunk = TO == 1 ? walk.begin + walk.end - 1 - turn : turn;
+    if (walk.go_to(chunk) || turn == walk.first) scale = scale_of(walk.piece().largest);
+    const u64 at = walk.offset(chunk);
+    cast_chunk(walk.piece().to + at, walk.piece().from + at, walk.elements(chunk), scale, terms);
+  }
+}
+
+#if TO == 1
+
+extern "C" __global__ void __launch_bounds__(THREADS) clear(const __grid_constant__ Few few, u32 count) {
+  for (u32 i = threadIdx.x; i < count; i += THREADS) *few.pieces[i].largest = 0.0f;
+}
+
+// As integers the bits of absolute values are in the same order, infinity and NaN last.
+static __device__ u32 magnitude(u32 most, u32 bits) {
+  bits &= 0x7fffffff;
+  return bits > most ? bits : most;
+}
+
+static __device__ u32 largest_of(const u32* from, u64 elements, u32 most) {
+  u64 done = 0;
+  if ((u64)from % 16 == 0) {
+    const uint4* in = (const uint4*)from;
+    const u64 packs = elements / 4;
+#pragma unroll 8
+    for (u64 i = threadIdx.x; i < packs; i += THREADS) {
+      const uint4 four = in[i];
+      most = magnitude(magnitude(magnitude(magnitude(most, four.x), four.y), four.z), four.w);
+    }
+    done = packs * 4;
+  }
+#pragma unroll 8
+  for (u64 i = done + threadIdx.x; i < elements; i += THREADS) most = magnitude(most, from[i]);
+  return most;
+}
+
+static __device__ void keep_largest(float* largest, u32 most) {
+#pragma unroll
+  for (u32 lane = 16; lane > 0; lane /= 2) most = magnitude(most, __shfl_xor_sync(0xffffffff, most, lane));
+  // Looked at first: few values are larger than all before.
+  u32* all = (u32*)largest;
+  if (threadIdx.x % 32 == 0 && most > *(volatile u32*)all) atomicMax(all, most);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    largest(const __grid_constant__ Few few, u32 count, u64 chunks) {
+  Walk walk(few, count, chunks);
+  u32 most = 0;
+  float* place = 0;
+  for (u64 chunk = walk.first; chunk < walk.end; chunk += walk.step) {
+    walk.go_to(chunk);
+    if (walk.piece().largest != place) {
+      if (place) keep_largest(place, most);
+      place = walk.piece().largest;
+      most = 0;
+    }
+    most = largest_of((const u32*)(walk.piece().from + walk.offset(chunk)), walk.elements(chunk), most);
+  }
+  if (place) keep_largest(place, most);
+}
+
+#endif
 #endif

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "plugins/cuda/cast.h"
 #include "plugins/cuda/context.h"
 #include "plugins/cuda/nccl.h"
 #include "plugins/cuda/queue.h"
@@ -294,6 +295,33 @@ int queue_poll(void* queue) {
   return guarded_pending([&] { return queue_of(queue).poll(); });
 }
 
+int cast(int device, void* stream, const horo_device_cast_terms* terms, const horo_device_cast* arrays, size_t number) {
+  return with(device, [&](Context& context, const Driver&) {
+    return cast_arrays(context, static_cast<CUstream>(stream), *terms, {arrays, number});
+  });
+}
+
+int synchronize(int device) {
+  return with(device,
+              [](Context&, const Driver& cuda) { return check(cuda, cuda.cuCtxSynchronize(), "cuCtxSynchronize"); });
+}
+
+int queue_await(void* queue, int may_spin) {
+  return guarded([&] { return queue_of(queue).await(may_spin != 0); });
+}
+
+int event_poll(void* event) {
+  const Context::Event& asked = *static_cast<Context::Event*>(event);
+  const Driver& cuda = asked.context.driver();
+  return guarded_pending([&]() -> Result<bool> {
+    const Context::Use use(asked.context);
+    const CUresult state = cuda.cuEventQuery(asked.event);
+    if (state == kNotReady) return false;
+    HORO_TRY(check(cuda, state, "cuEventQuery"));
+    return true;
+  });
+}
+
 constexpr horo_device_plugin kTable = {
     sizeof(horo_device_plugin),
     HORO_DEVICE_VERSION,
@@ -328,6 +356,10 @@ constexpr horo_device_plugin kTable = {
     close_communicator,
     queue_mark,
     queue_poll,
+    cast,
+    synchronize,
+    queue_await,
+    event_poll,
 };
 
 }  // namespace

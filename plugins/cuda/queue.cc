@@ -179,7 +179,7 @@ Status Queue::reduce(const horo_device_reduction& reduction) {
 Status Queue::mark() {
   const Context::Use use(context_);
   HORO_TRY(check(driver_, driver_.cuEventRecord(done_, stream_), "cuEventRecord"));
-  table_used_ = 0;  // Nothing is put here before poll() has said that this has run.
+  table_used_ = 0;  // No table is put here before poll() has said that this has run.
   return {};
 }
 
@@ -193,6 +193,10 @@ Result<bool> Queue::poll() const {
 
 Status Queue::finish(bool may_spin) {
   HORO_TRY(mark());
+  return await(may_spin);
+}
+
+Status Queue::await(bool may_spin) const {
   const Context::Use use(context_);
   const auto limit = std::chrono::steady_clock::now() + kLook;
   do {

@@ -25,6 +25,8 @@ class Queue {
   Status finish(bool may_spin);
   /// What is there now has run when poll() is true.
   Status mark();
+  /// Until then.
+  Status await(bool may_spin) const;
   Result<bool> poll() const;
 
   Context& context() const { return context_; }

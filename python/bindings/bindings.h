@@ -57,6 +57,7 @@ struct Job {
 };
 
 void bind_arrivals(nanobind::module_& module);
+void bind_device(nanobind::module_& module);
 void bind_door(nanobind::module_& module);
 void bind_error(nanobind::module_& module);
 void bind_reducer(nanobind::module_& module);

@@ -30,6 +30,7 @@ NB_MODULE(_horo, module) {
   horo::python::bind_handle(module);
   horo::python::bind_runtime(module);
   horo::python::bind_engine(module);
+  horo::python::bind_device(module);
   horo::python::bind_tensor_reader(module);
   horo::python::bind_arrivals(module);
   horo::python::bind_door(module);

@@ -58,6 +58,21 @@ class Arrivals:
     def hand_in(self, slots: list[Any], process_set: int, together: bool) -> Batch | None: ...
 
 def devices() -> tuple[str, bool]: ...
+def allocate_on(place: Group | Runtime, device: int, bytes: int) -> DeviceMemory: ...
+def cast(
+    group: Group,
+    to: int,
+    source: int,
+    arrays: Sequence[tuple[int, int, int, int]],
+    device: int = -1,
+    stream: int = 0,
+    add: bool = False,
+    factor: float = 1.0,
+) -> None: ...
+
+class DeviceMemory:
+    @property
+    def address(self) -> int: ...
 
 class Handle:
     def done(self) -> bool: ...

@@ -13,6 +13,9 @@ import torch
 import torch.distributed as dist
 
 import horo.torch as hvd
+from horo import _horo
+from horo.torch.tensors import dtype_number, place_of
+from horo.world import world
 
 SIZES = [4, 64 << 10, 1 << 20, 16 << 20, 256 << 20]
 
@@ -45,6 +48,14 @@ def copy_bandwidth() -> float:
     return 2 * source.nbytes * 20 / (begin.elapsed_time(end) / 1e3)
 
 
+def ordered(group: _horo.Group, tensor: torch.Tensor) -> Callable[[], None]:
+    """As DistributedDataParallel reduces: without names that ranks agree about first."""
+    address, (device, stream) = tensor.data_ptr(), place_of(tensor)
+    arguments = {"dtype": dtype_number(tensor, "allreduce"), "count": tensor.numel(), "device": device}
+    arguments["prescale"] = 1.0 / group.size
+    return lambda: group.run(_horo.KINDS["allreduce"], address, address, stream=stream, **arguments)
+
+
 def kernels(body: Callable[[], object], rounds: int = 5) -> None:
     """What the device did for it on this rank, by kernel."""
     body()
@@ -73,11 +84,15 @@ def main() -> None:
         if rank == hvd.rank() == 0:
             copies = copy_bandwidth()
         hvd.barrier()
+    group = world.runtime.group(list(range(hvd.size())))
     rows = []
     for size in SIZES:
         tensor = torch.randn(max(size // 4, 1), device="cuda")
         rounds = 30 if size <= 1 << 20 else 10
         row = [size, timed(lambda t=tensor: hvd.allreduce_(t, op=hvd.Average, name="bench"), rounds)]
+        shared = hvd.shared_empty(tensor.shape, device="cuda")
+        row.append(timed(lambda t=shared: hvd.allreduce_(t, op=hvd.Average, name="shared"), rounds))
+        row.append(timed(ordered(group, shared), rounds))
         row.append(
             timed(lambda t=tensor: dist.all_reduce(t), 3 if size > 1 << 24 else 5) if with_gloo else float("nan")
         )
@@ -88,21 +103,28 @@ def main() -> None:
     if hvd.rank() == 0:
         print(f"ranks {hvd.size()}, path {os.environ.get('HORO_DEVICE_PATH', 'auto')}, "
               f"copy bandwidth {copies / 1e12:.2f} TB/s")  # fmt: skip
-        print(f"{'bytes':>12} {'horo us':>10} {'gloo us':>10} {'of 4 x size bound':>18}")
-        for size, ours, gloo in rows:
-            bound = 1e6 * 4 * size / copies
-            print(f"{size:>12} {ours:>10.1f} {gloo:>10.1f} {100 * bound / ours:>17.1f}%")
+        heads = ["horo", "of bound", "shared", "of bound", "ordered", "of bound", "gloo"]
+        print(f"{'bytes':>12} " + " ".join(f"{head:>9}" for head in heads))
+        for size, *times, gloo in rows:
+            bound = 1e8 * 4 * size / copies
+            shares = " ".join(f"{took:>9.1f} {bound / took:>8.1f}%" for took in times)
+            print(f"{size:>12} {shares} {gloo:>9.1f}")
         print(f"300 tensors, {bytes_many >> 20} MiB: {grouped:.0f} us", flush=True)
     if "--kernels" in sys.argv and hvd.rank() == 0:
         print("300 tensors of", bytes_many, "bytes")
         kernels(lambda: hvd.grouped_allreduce_(many, op=hvd.Average, name="many"))
         print("one tensor of", tensor.nbytes, "bytes")
         kernels(lambda: hvd.allreduce_(tensor, op=hvd.Average, name="bench"))
+        print("one shared tensor of", tensor.nbytes, "bytes")
+        kernels(lambda: hvd.allreduce_(shared, op=hvd.Average, name="shared"))
     elif "--kernels" in sys.argv:
         for _ in range(6):
             hvd.grouped_allreduce_(many, op=hvd.Average, name="many")
         for _ in range(6):
             hvd.allreduce_(tensor, op=hvd.Average, name="bench")
+        for _ in range(6):
+            hvd.allreduce_(shared, op=hvd.Average, name="shared")
+    del group
     hvd.shutdown()
 
 

@@ -234,6 +234,33 @@ def capture(what: str) -> None:
     raise AssertionError("an operation was captured")
 
 
+def shared(what: str) -> None:
+    """Tensors in memory that ranks map: on all ranks, on some, as parts, used again, large and small."""
+    for turn in range(2):
+        for size in (1000, 70_001, 3 << 20, (9 << 20) + 3):
+            given = random((size,), torch.float32, 70 + turn)
+            expected = hvd.allreduce(given, op=hvd.Average)
+            for mine in (True, hvd.rank() % 2 == 0):
+                tensor = hvd.shared_empty(size, device="cuda") if mine else torch.empty(size, device="cuda")
+                tensor.copy_(given)
+                check(f"{what} allreduce", hvd.allreduce_(tensor, op=hvd.Average), expected)
+                check(f"{what} part", hvd.allreduce_(tensor[3:], op=hvd.Max), hvd.allreduce(expected[3:], op=hvd.Max))
+                tensor.copy_(given)
+                check(f"{what} allgather", hvd.allgather(tensor), hvd.allgather(given))
+                check(f"{what} broadcast", hvd.broadcast_(tensor, 0), hvd.broadcast(given, 0))
+                tensor.copy_(given)
+                cut = size // 4 * 4
+                check(f"{what} reducescatter", hvd.reducescatter(tensor[:cut].view(-1, 4), op=hvd.Sum),
+                      hvd.reducescatter(given[:cut].view(-1, 4), op=hvd.Sum))  # fmt: skip
+    before = torch.cuda.mem_get_info()[0]
+    for _ in range(30):
+        tensor = hvd.shared_empty(1 << 20, device="cuda")
+        tensor.fill_(1.0)
+        hvd.allreduce_(tensor, op=hvd.Sum)
+    if before - torch.cuda.mem_get_info()[0] > 16 << 20:
+        raise AssertionError("memory that was given back is not used again")
+
+
 def memory(what: str) -> None:
     tensor = torch.ones(1 << 18, device="cuda")
     for i in range(20):
@@ -265,7 +292,7 @@ def main() -> int:
         if dtype is not torch.bool and not dtype.is_complex:
             reducescatters(dtype)
             groups(dtype)
-    parts = [asynchronous, in_stream_order, adasum, layouts, normalisation, mixed, memory]
+    parts = [asynchronous, in_stream_order, adasum, layouts, normalisation, shared, mixed, memory]
     if hvd.size() == 1:
         parts.append(capture)
     for part in parts:

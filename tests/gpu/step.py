@@ -45,13 +45,15 @@ def stepper(module: nn.Module, optimizer: torch.optim.Optimizer, tokens: torch.T
 
 def variants(tokens: torch.Tensor) -> dict[str, Callable[[], None]]:
     made: dict[str, Callable[[], None]] = {}
-    for name in ("none", "optimizer", "ddp", "horo ddp"):
+    for name in ("none", "optimizer", "ddp", "horo ddp", "horo bf16", "horo int8"):
         torch.manual_seed(1)
         module: nn.Module = Transformer().cuda()
         if name == "ddp":
             module = nn.parallel.DistributedDataParallel(module)
-        elif name == "horo ddp":
+        elif name.startswith("horo"):
             module = hvd.DistributedDataParallel(module, gradient_as_bucket_view=True)
+            if name != "horo ddp":
+                module.register_comm_hook(None, name[5:])
         optimizer: torch.optim.Optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
         if name == "optimizer":
             optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=module.named_parameters())

@@ -70,7 +70,7 @@ def test_nothing_is_linked_but_the_systems_libraries() -> None:
 
 
 def test_public_headers_are_in_the_package() -> None:
-    declared = ["ddp.h", "ddp.hpp", "door.h", "horo.h", "horo.hpp", "messages.h", "observe.h"]
+    declared = ["ddp.h", "ddp.hpp", "devices.h", "door.h", "horo.h", "horo.hpp", "messages.h", "observe.h"]
     installed = sorted(path.name for path in (horo.include_dir() / "horo" / "api").glob("*"))
     assert installed == declared
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "horo/base/dtype.h"
@@ -57,6 +58,10 @@ struct Checker {
 
   void reduce(DType dtype, ReduceOp op, size_t sources, uint64_t count, size_t offset);
   void copy(size_t pieces);
+  void cast(DType to, DType from, uint64_t count, size_t offset);
+  void quantize(uint64_t count, size_t offset);
+  /// In the default stream, for which the queue waits.
+  bool cast_arrays(const horo_device_cast_terms& terms, const std::vector<horo_device_cast>& arrays);
 };
 
 /// Small whole numbers, as the element type has them.
@@ -135,6 +140,53 @@ void Checker::copy(size_t pieces) {
   expect(ran && got == given, "copies", static_cast<int>(pieces), 0);
 }
 
+bool Checker::cast_arrays(const horo_device_cast_terms& terms, const std::vector<horo_device_cast>& arrays) {
+  void* event = nullptr;
+  if (plugin.cast(0, nullptr, &terms, arrays.data(), arrays.size()) != 0) return false;
+  if (plugin.record(0, nullptr, &event) != 0) return false;
+  const bool ran = done(plugin.queue_wait(queue, event));
+  plugin.forget(event);
+  return ran;
+}
+
+void Checker::cast(DType to, DType from, uint64_t count, size_t offset) {
+  const size_t given_size = horo::size_of(from), made_size = horo::size_of(to);
+  const Bytes given = numbers(from, count, 5);
+  Bytes expected(count * made_size), got(count * made_size);
+  horo::kernel::cast(to, from)(expected.data(), given.data(), count);
+  const Array source(plugin, given.size(), offset * given_size), target(plugin, got.size(), offset * made_size);
+  const uint64_t first = count / 3;
+  const std::vector<horo_device_cast> arrays = {
+      {target.at(), source.at(), first, nullptr},
+      {static_cast<std::byte*>(target.at()) + first * made_size,
+       static_cast<std::byte*>(source.at()) + first * given_size, count - first, nullptr}};
+  const bool ran = put(source.at(), given) &&
+                   cast_arrays({static_cast<int>(to), static_cast<int>(from), 0, 1.0F}, arrays) &&
+                   get(got, target.at());
+  expect(ran && got == expected, "a cast", static_cast<int>(to), static_cast<int>(from));
+}
+
+/// Of numbers up to 4: each is off by 4/254 at most, and twice as much where it is added to itself.
+void Checker::quantize(uint64_t count, size_t offset) {
+  const Bytes given = numbers(DType::kF32, count, 6);
+  const Array source(plugin, given.size(), offset * 4), bytes(plugin, count, offset), target(plugin, given.size(), 0);
+  const Array largest(plugin, sizeof(float), 0);
+  auto* most = static_cast<float*>(largest.at());
+  const int f32 = static_cast<int>(DType::kF32), i8 = static_cast<int>(DType::kI8);
+  bool ran = put(source.at(), given) && cast_arrays({i8, f32, 0, 1.0F}, {{bytes.at(), source.at(), count, most}}) &&
+             cast_arrays({f32, i8, 0, 1.0F}, {{target.at(), bytes.at(), count, most}}) &&
+             cast_arrays({f32, i8, 1, 0.5F}, {{target.at(), bytes.at(), count, most}});
+  Bytes got(given.size());
+  ran = ran && get(got, target.at());
+  for (uint64_t i = 0; i < count && ran; ++i) {
+    float was = 0, is = 0;
+    std::memcpy(&was, given.data() + i * 4, sizeof was);
+    std::memcpy(&is, got.data() + i * 4, sizeof is);
+    ran = is - was <= 4.0F / 250 && was - is <= 4.0F / 250;
+  }
+  expect(ran, "8-bit integers", static_cast<int>(count), static_cast<int>(offset));
+}
+
 int check_all(const horo_device_plugin& plugin) {
   Checker checker{plugin};
   if (plugin.open_queue(0, &checker.queue) != 0) {
@@ -154,6 +206,15 @@ int check_all(const horo_device_plugin& plugin) {
     checker.reduce(one.dtype, one.op, one.sources, 1, 0);
     checker.reduce(one.dtype, one.op, one.sources, 1003, 0);
     checker.reduce(one.dtype, one.op, one.sources, 1003, horo::size_of(one.dtype));  // Not aligned to 16 bytes.
+  }
+  const std::pair<DType, DType> casts[] = {
+      {DType::kF16, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kF16, DType::kF64},  {DType::kBF16, DType::kF64},
+      {DType::kF32, DType::kF16}, {DType::kF32, DType::kBF16}, {DType::kF64, DType::kBF16}, {DType::kF64, DType::kF16}};
+  for (const auto& [to, from] : casts) {
+    for (const size_t offset : {0, 1}) checker.cast(to, from, 20'003, offset);
+  }
+  for (const uint64_t elements : {1, 20'003}) {
+    for (const size_t offset : {0, 1}) checker.quantize(elements, offset);
   }
   plugin.close_queue(checker.queue);
   std::printf("%d checks, %d failures\n", checker.checks, checker.failures);

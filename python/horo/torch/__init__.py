@@ -28,6 +28,7 @@ from horo.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from horo.torch.memory import shared_empty
 from horo.torch.mpi_ops import (
     Adasum,
     Average,
@@ -177,6 +178,7 @@ __all__ = [
     "remove_process_set",
     "rocm_built",
     "run",
+    "shared_empty",
     "shutdown",
     "size",
     "sparse_allreduce_async",

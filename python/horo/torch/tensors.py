@@ -9,6 +9,7 @@ import torch
 
 from horo import _horo
 from horo.collectives import Collectives, Given
+from horo.torch.memory import DeviceBytes
 
 # Those that this torch has; the names are the library's.
 _DTYPES = {getattr(torch, name): number for name, number in _horo.DTYPES.items() if hasattr(torch, name)}
@@ -48,20 +49,6 @@ def _make_stream(device: int) -> int:
 
 # The number alone: an object for it takes 4 us.
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _make_stream)
-
-
-class _DeviceMemory:
-    """Memory of the library's on a device, as torch reads it."""
-
-    def __init__(self, native: _horo.Handle, index: int, count: int) -> None:
-        self._native = native
-        self.__cuda_array_interface__ = {
-            "shape": (count,),
-            "typestr": "|u1",
-            "data": (native.address(index), False),
-            "version": 3,
-            "strides": None,
-        }
 
 
 def tensor_reader(*, exchange: bool = True) -> _horo.TensorReader:
@@ -141,7 +128,7 @@ class _TorchAdapter:
             return torch.empty(shape, dtype=dtype, device=given.source.device)
         if given.device >= 0:
             device = given.source.device
-            bytes_ = torch.as_tensor(_DeviceMemory(native, index, count * dtype.itemsize), device=device)
+            bytes_ = torch.as_tensor(DeviceBytes(native, native.address(index), count * dtype.itemsize), device=device)
             result = bytes_.view(dtype).view(shape).clone()
             # The library lends the memory to the next operation, whose stream does not wait for this one.
             torch.cuda.current_stream(device).synchronize()

@@ -47,6 +47,63 @@ def test_the_bits_are_those_of_the_librarys_buckets(hvd: ModuleType, by_torch: p
 
 
 @pytest.mark.usefixtures("by_torch")
+@pytest.mark.parametrize(("hook", "tolerance"), [("fp16", 2e-3), ("bf16", 2e-2), ("int8", 5e-2)])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.0002}, {"bucket_cap_mb": 0.00001}],
+    ids=str,
+)
+def test_short_gradients_lose_as_little_as_documented(
+    hvd: ModuleType, arguments: dict[str, Any], hook: str, tolerance: float
+) -> None:
+    def prepare(model: Any) -> None:
+        model.register_comm_hook(None, hook)
+
+    for set_to_none in (True, False):
+        trains_as_one(hvd, prepare=prepare, tolerance=tolerance, set_to_none=set_to_none, **arguments)
+
+
+@pytest.mark.usefixtures("by_torch")
+def test_a_gradient_as_8_bit_integers_is_off_by_little(hvd: ModuleType) -> None:
+    model = hvd.DistributedDataParallel(torch.nn.Linear(37, 29), gradient_as_bucket_view=True)
+    model.register_comm_hook(None, "int8")
+    generator = torch.Generator().manual_seed(3)
+    everybody = torch.randn(3, hvd.size(), 5, 37, generator=generator) * torch.logspace(-3, 3, 37)
+    for turn in range(3):
+        exact, largest = 0.0, 0.0
+        for rank in range(hvd.size()):
+            gradient = everybody[turn, rank].sum(0).expand(29, 37)
+            exact = exact + gradient / hvd.size()
+            largest = largest + gradient.abs().max() / hvd.size()
+        model.zero_grad(set_to_none=False)
+        model(everybody[turn, hvd.rank()]).sum().backward()
+        assert ((model.module.weight.grad - exact).abs().max() <= largest / 127 * 1.001).item()
+        same = hvd.allgather(model.module.weight.grad[None])
+        assert all(torch.equal(one, same[0]) for one in same)
+    # A value that is not finite makes its tensor NaN on all ranks, and no other.
+    inputs = everybody[0, hvd.rank()].clone()
+    if hvd.rank() == hvd.size() - 1:
+        inputs[0, 0] = float("inf")
+    model(inputs).sum().backward()
+    assert model.module.weight.grad.isnan().all()
+    assert model.module.bias.grad.isfinite().all()
+
+
+@pytest.mark.usefixtures("by_torch")
+def test_what_is_not_used_stays_as_it_is_with_8_bit_integers(hvd: ModuleType) -> None:
+    model = hvd.DistributedDataParallel(Branches(), find_unused_parameters=True)
+    model.register_comm_hook(None, "int8")
+    for step in range(2):
+        inputs, targets = data_of(step)
+        model.zero_grad()
+        loss_of(model(share_of(hvd, inputs), step), share_of(hvd, targets)).backward()
+        assert model.module.never.weight.grad is None
+        used, other = (model.module.left, model.module.right)[:: 1 if step == 0 else -1]
+        assert used.weight.grad is not None
+        assert other.weight.grad is None
+
+
+@pytest.mark.usefixtures("by_torch")
 def test_unused_parameters_and_ranks_without_data(hvd: ModuleType) -> None:
     model = hvd.DistributedDataParallel(Branches(), find_unused_parameters=True)
     for step in range(4):
@@ -111,8 +168,7 @@ def test_a_parameter_without_a_gradient_is_named_on_all_ranks(hvd: ModuleType) -
 
 @pytest.mark.usefixtures("by_torch")
 def test_what_is_not_there_is_refused_with_the_reason(hvd: ModuleType) -> None:
-    for hook in ("int8", "powersgd"):
-        with pytest.raises(ValueError, match=f"{hook} works on the CPU only.*allreduce, fp16, bf16"):
-            hvd.DistributedDataParallel(plain()).register_comm_hook(None, hook)
+    with pytest.raises(ValueError, match=r"powersgd works on the CPU only.*allreduce, fp16, bf16, int8"):
+        hvd.DistributedDataParallel(plain()).register_comm_hook(None, "powersgd")
     with pytest.raises(ValueError, match="'weight' gets sparse gradients"):
         hvd.DistributedDataParallel(torch.nn.Embedding(4, 3, sparse=True))

@@ -1,4 +1,4 @@
-"""Buckets in the memory of a GPU: tensors of torch's, packed and cast by its kernels in the stream of the backward.
+"""Buckets in the memory of a GPU that the other ranks of the host can map, packed in the stream of the backward pass.
 
 The library's reducer has the order, the unused parameters and the failures here, too: to it every parameter is one
 that the caller reduces, as sparse ones are, and they come one by one, in the same order on all ranks. Here as many of
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 
 from horo import _horo
+from horo.torch.memory import room
+from horo.torch.parallel import wires
 from horo.torch.parallel.hooks import BuiltinHook, GradBucket, PythonHook
 from horo.torch.parallel.members import Members, finish
 from horo.torch.parallel.parameters import Parameters
@@ -19,8 +21,6 @@ from horo.torch.tensors import dtype_number, place_of, strides_of
 
 _ALLREDUCE = _horo.KINDS["allreduce"]
 _UNTOUCHED = _horo.OUTCOMES["untouched"]
-_WIRES = {"allreduce": None, "fp16": torch.float16, "bf16": torch.bfloat16}
-_SHORTENED = (torch.float32, torch.float64)
 
 
 def are_needed(tensors: Sequence[torch.Tensor]) -> bool:
@@ -48,15 +48,16 @@ class _Flat:
         self.views: list[torch.Tensor] = []
         self.taken: set[int] = set()
         self.streams: dict[int, torch.cuda.Stream] = {}
-        self.sent: torch.Tensor | None = None  # In this iteration.
+        self.wire: wires.Wire | None = None  # Of gradients that are made short.
+        self.wire_is_known = False
         self.request: _horo.Request | None = None
         self.launched = False
 
-    def lay_out(self, tensors: Sequence[torch.Tensor]) -> None:
+    def lay_out(self, tensors: Sequence[torch.Tensor], group: _horo.Group) -> None:
         if self.memory is not None:
             return
         mine = [tensors[number] for number in self.numbers]
-        self.memory = torch.empty(sum(one.numel() for one in mine), dtype=self.dtype, device=mine[0].device)
+        self.memory = room(group, sum(one.numel() for one in mine), self.dtype, mine[0].device)
         offset = 0
         for one in mine:
             self.views.append(self.memory.as_strided(one.shape, strides_of(one), offset))
@@ -65,7 +66,7 @@ class _Flat:
     def reset(self) -> None:
         self.taken.clear()
         self.streams.clear()
-        self.sent = self.request = None
+        self.request = None
         self.launched = False
 
 
@@ -79,7 +80,7 @@ class Flats:
         self._members = members
         self._dtype = dtype
         self._shows_views = views
-        self._wire: torch.dtype | None = None
+        self._hook_name = "allreduce"
         self._all: list[_Flat] = []
         self._of: dict[int, _Flat] = {}
         self.divisor = 0.0
@@ -106,12 +107,12 @@ class Flats:
         return [list(flat.numbers) for flat in self._all]
 
     def set_hook(self, hook: BuiltinHook) -> None:
-        if hook.name not in _WIRES:
+        if hook.name not in wires.NAMES:
             raise ValueError(
                 f"{hook} works on the CPU only, and the module's parameters are on {self._tensors[0].device}; there "
-                f"the hooks are {', '.join(_WIRES)}, and functions of your own"
+                f"the hooks are {', '.join(wires.NAMES)}, and functions of your own"
             )
-        self._wire = _WIRES[hook.name]
+        self._hook_name = hook.name
 
     # ---- One iteration
 
@@ -138,7 +139,14 @@ class Flats:
     @torch.no_grad()
     def _launch(self, flat: _Flat, hook: PythonHook | None) -> None:
         flat.launched = True
-        flat.lay_out(self._tensors)
+        self._join_streams(flat)
+        wire = self._wire_of(flat) if hook is None else None
+        if wire is None or self._shows_views:
+            flat.lay_out(self._tensors, self._members.group)
+        factor = 1.0 / (self.divisor or self._members.size)
+        if wire is not None:
+            wire.send([self._gradient(flat, number) for number in flat.numbers], factor)
+            return
         assert flat.memory is not None
         self._pack(flat)
         if hook is not None:
@@ -146,28 +154,55 @@ class Flats:
             given = GradBucket(self._all.index(flat), len(self._all), flat.memory, flat.views, tensors)
             hook.call(given, self._names[flat.numbers[0]])
             return
-        shortens = self._wire is not None and flat.dtype in _SHORTENED
-        flat.sent = flat.memory.to(self._wire) if shortens else flat.memory
-        device, stream = place_of(flat.sent)
-        address = flat.sent.data_ptr()
+        device, stream = place_of(flat.memory)
+        address = flat.memory.data_ptr()
         flat.request = self._members.group.submit(
             _ALLREDUCE,
             address,
             address,
-            flat.sent,
-            dtype=dtype_number(flat.sent, "allreduce"),
-            count=flat.sent.numel(),
-            prescale=1.0 / (self.divisor or self._members.size),
+            flat.memory,
+            dtype=dtype_number(flat.memory, "allreduce"),
+            count=flat.memory.numel(),
+            prescale=factor,
             device=device,
             stream=stream,
         )
 
-    def _pack(self, flat: _Flat) -> None:
-        if flat.streams:  # Gradients may come in streams of their own.
-            current = torch.cuda.current_stream(flat.memory.device)
+    def _wire_of(self, flat: _Flat) -> wires.Wire | None:
+        if not flat.wire_is_known:
+            tensors = [self._tensors[number] for number in flat.numbers]
+            flat.wire = wires.wire_for(self._hook_name, flat.dtype, self._members, tensors)
+            flat.wire_is_known = True
+        return flat.wire
+
+    def _join_streams(self, flat: _Flat) -> None:
+        """Gradients may come in streams of their own."""
+        if flat.streams:
+            current = torch.cuda.current_stream(self._tensors[flat.numbers[0]].device)
             for stream in flat.streams.values():
                 if stream != current:
                     current.wait_stream(stream)
+
+    def _empty(self, flat: _Flat, number: int) -> torch.Tensor:
+        one = self._tensors[number]
+        return torch.empty_strided(one.shape, strides_of(one), dtype=flat.dtype, device=one.device)
+
+    def _fits(self, flat: _Flat, number: int, gradient: torch.Tensor | None) -> bool:
+        """Whether its elements are of the bucket's kind and lie as the parameter's do."""
+        if gradient is None or gradient.is_sparse or gradient.dtype != flat.dtype:
+            return False
+        return gradient.stride() == tuple(strides_of(self._tensors[number]))
+
+    def _gradient(self, flat: _Flat, number: int) -> torch.Tensor:
+        """As it lies in a bucket: zeros where there is none."""
+        gradient = self._tensors[number].grad
+        if self._fits(flat, number, gradient):
+            return gradient
+        if gradient is None:
+            return self._empty(flat, number).zero_()
+        return self._empty(flat, number).copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+
+    def _pack(self, flat: _Flat) -> None:
         views, gradients = [], []
         for number, view in zip(flat.numbers, flat.views, strict=True):
             gradient = self._tensors[number].grad
@@ -190,12 +225,15 @@ class Flats:
     def place(self, outcomes: Sequence[int]) -> None:
         """Gives parameters their gradients. All ranks have agreed that the iteration is good."""
         for flat in self._all:
-            if flat.request is not None:
-                finish(flat.request)
-                if flat.sent is not flat.memory:
-                    flat.memory.copy_(flat.sent)
+            if flat.launched and flat.request is None and flat.wire is not None:
+                flat.wire.reduce()
         targets, views = [], []
         for flat in self._all:
+            if flat.request is not None:
+                finish(flat.request)
+            elif flat.launched and flat.wire is not None:
+                self._unwire(flat, outcomes)
+                continue
             for number, view in zip(flat.numbers, flat.views, strict=True) if flat.launched else ():
                 param = self._tensors[number]
                 if outcomes[number] == _UNTOUCHED:
@@ -209,3 +247,25 @@ class Flats:
                     views.append(view)
         if targets:
             torch._foreach_copy_(targets, views)
+
+    def _unwire(self, flat: _Flat, outcomes: Sequence[int]) -> None:
+        """Straight to where the gradients are, if they lie as their parameter does."""
+        targets: list[torch.Tensor | None] = []
+        for place, number in enumerate(flat.numbers):
+            param = self._tensors[number]
+            if outcomes[number] == _UNTOUCHED:
+                targets.append(None)
+            elif self._shows_views:
+                targets.append(flat.views[place])
+            else:
+                fits = self._fits(flat, number, param.grad)
+                targets.append(param.grad if fits else self._empty(flat, number))
+        flat.wire.receive(targets)
+        for number, target in zip(flat.numbers, targets, strict=True):
+            param = self._tensors[number]
+            if target is None or target is param.grad:
+                continue
+            if self._shows_views or param.grad is None or param.grad.is_sparse:
+                param.grad = target if self._shows_views else target.to(param.dtype)
+            else:
+                param.grad.copy_(target)

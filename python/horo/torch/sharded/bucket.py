@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from horo import _horo
+from horo.torch.memory import room
 from horo.torch.tensors import dtype_number, place_of, strides_of
 
 _BUCKET_BYTES = 25 << 20
@@ -60,10 +61,10 @@ class Piece(NamedTuple):
 
 
 def allocate(runtime: _horo.Runtime, bytes_: int, device: torch.device) -> torch.Tensor:
-    """Bytes that the other ranks of the host can read, or of the GPU."""
+    """Bytes that the other ranks of the host can read."""
     if device.type == "cpu":
         return torch.from_numpy(runtime.allocate(bytes_))
-    return torch.empty(bytes_, dtype=torch.uint8, device=device)
+    return room(runtime, bytes_, torch.uint8, device)
 
 
 class Bucket:
