@@ -58,6 +58,7 @@ struct Descriptor {
   uint64_t ring = kShortRing;  ///< Steps of the ring; every member's own choice.
   Holding contributions = Holding::kRing;
   Holding results = Holding::kRing;
+  uint8_t adds_fast = 1;  ///< Adding everything takes this member less time than fetching half of it added.
 };
 static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
 
@@ -125,7 +126,7 @@ class Sliced {
   const uint64_t rounds_;
   std::vector<Descriptor> descriptors_;
   const kernel::Placement staged_;  ///< What is copied into staging.
-  bool paired_ = false;             ///< Two ranks without library buffers: everybody reduces everything.
+  bool paired_ = false;             ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   bool contents_lost_ = false;
 
   // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds, and how
@@ -138,6 +139,14 @@ uint64_t step_length(const Protocol& protocol, const Reduction& reduction) {
   const uint64_t wanted = std::max<uint64_t>(64, protocol.thresholds().step_bytes / size_of(reduction.dtype));
   const uint64_t least = divide_up(reduction.count, transport::kMaxSteps / 2);
   return std::max(wanted, divide_up(least, 64) * 64);
+}
+
+// Without instructions for it each element of 16 bits takes ten and more to add: 64 Mi elements of bf16 between two
+// cores with NEON take 54 ms where both add everything, 36 ms where each adds a half (f32: 45 ms).
+bool adds_fast(DType dtype) {
+  const kernel::Isa isa = kernel::best();
+  const bool converts = isa != kernel::Isa::kGeneric && isa != kernel::Isa::kNeon;
+  return converts || (dtype != DType::kF16 && dtype != DType::kBF16);
 }
 
 // Whether the tensor lies in memory rather than in a core's cache.
@@ -195,7 +204,8 @@ Status Sliced::describe() {
                   .result = out.value_or(stage_at),
                   .ring = choose_ring(),
                   .contributions = in ? Holding::kCallers : staged,
-                  .results = out ? Holding::kCallers : staged};
+                  .results = out ? Holding::kCallers : staged,
+                  .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype))};
   const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
   const bool needs_whole = mine.contributions == Holding::kWhole;
   const uint64_t staged_bytes =
@@ -259,7 +269,7 @@ Status Sliced::run_round(uint64_t index) {
 
 bool Sliced::is_paired() const {
   return size_ == 2 && std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) {
-           return one.contributions != Holding::kCallers && one.results != Holding::kCallers;
+           return one.contributions != Holding::kCallers && one.results != Holding::kCallers && one.adds_fast != 0;
          });
 }
 
