@@ -16,9 +16,9 @@
 #include "horo/group/control.h"
 #include "horo/group/fabric.h"
 #include "horo/group/group.h"
-#include "horo/group/keeper.h"
 #include "horo/group/memory.h"
 #include "horo/group/mesh_plane.h"
+#include "horo/net/keeper.h"
 #include "horo/net/key.h"
 #include "horo/rendezvous/bootstrap.h"
 #include "horo/rendezvous/host.h"
@@ -165,7 +165,7 @@ class Engine {
   collective::Table table_;
   std::shared_ptr<device::Source> devices_;
   std::unique_ptr<Control> control_;
-  std::unique_ptr<Keeper> keeper_;
+  std::unique_ptr<net::Keeper> keeper_;
   std::mutex mutex_;
   std::vector<Holding> groups_;
   /// Frees memory that is aligned to a page.

@@ -124,7 +124,7 @@ void Engine::keep_memory() {
     apart |= rank != options_.rank && !control_->link(rank)->memory;
   }
   if (!apart) return;
-  auto keeper = Keeper::start();
+  auto keeper = net::Keeper::start();
   if (keeper.ok()) {
     keeper_ = std::move(*keeper);
   } else {

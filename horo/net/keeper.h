@@ -20,7 +20,7 @@
 #include "horo/base/status.h"
 #include "horo/net/fd.h"
 
-namespace horo::group {
+namespace horo::net {
 
 class Keeper {
  public:
@@ -35,10 +35,10 @@ class Keeper {
  private:
   Keeper() = default;
 
-  net::UniqueFd end_;     ///< The child reads the other end of this pipe, which ends with the rank.
-  net::UniqueFd handle_;  ///< pidfd of the child.
+  UniqueFd end_;     ///< The child reads the other end of this pipe, which ends with the rank.
+  UniqueFd handle_;  ///< pidfd of the child.
   void* stack_ = nullptr;
   pid_t pid_ = -1;
 };
 
-}  // namespace horo::group
+}  // namespace horo::net

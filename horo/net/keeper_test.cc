@@ -1,4 +1,4 @@
-#include "horo/group/keeper.h"
+#include "horo/net/keeper.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,12 +18,12 @@
 #include "horo/base/deadline.h"
 #include "horo/base/text.h"
 
-namespace horo::group {
+namespace horo::net {
 namespace {
 
 constexpr int kPatienceMs = 10'000;
 
-net::UniqueFd open_process(pid_t pid) { return net::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+UniqueFd open_process(pid_t pid) { return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
 
 /// Readable or ended within the patience.
 bool comes(int fd) {
@@ -39,7 +39,7 @@ class Rank {
     std::array<int, 2> ends{};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     mine_.reset(ends[0]);
-    net::UniqueFd theirs(ends[1]);
+    UniqueFd theirs(ends[1]);
     pid_ = fork();
     if (pid_ == 0) {
       mine_.reset();
@@ -71,8 +71,8 @@ class Rank {
   }
 
  private:
-  net::UniqueFd mine_;
-  net::UniqueFd handle_;
+  UniqueFd mine_;
+  UniqueFd handle_;
   pid_t pid_ = -1;
   pid_t keeper_ = -1;
 };
@@ -117,7 +117,7 @@ TEST(Keeper, EndsWhenTheRankStartsAnotherProgram) {
 TEST(Keeper, EndsWithTheRankThoughAChildHasAllItsDescriptors) {
   std::array<int, 2> hold{};
   ASSERT_EQ(pipe(hold.data()), 0);
-  const net::UniqueFd until(hold[1]);
+  const UniqueFd until(hold[1]);
   const Rank rank([&](Keeper& keeper) {
     if (fork() == 0) {
       close(hold[1]);
@@ -166,7 +166,7 @@ TEST(Keeper, LeavesTheErrorNumberAndTheSignalsOfItsMakerAlone) {
     errno = 0;
     auto keeper = Keeper::start();
     ASSERT_TRUE(keeper.ok()) << keeper.status();
-    const net::UniqueFd handle = open_process((*keeper)->pid());
+    const UniqueFd handle = open_process((*keeper)->pid());
     EXPECT_EQ(errno, 0);
   }
   pthread_sigmask(SIG_SETMASK, nullptr, &after);
@@ -174,4 +174,4 @@ TEST(Keeper, LeavesTheErrorNumberAndTheSignalsOfItsMakerAlone) {
 }
 
 }  // namespace
-}  // namespace horo::group
+}  // namespace horo::net

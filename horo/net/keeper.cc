@@ -1,4 +1,4 @@
-#include "horo/group/keeper.h"
+#include "horo/net/keeper.h"
 
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -18,7 +18,7 @@
 
 #include "horo/net/system_error.h"
 
-namespace horo::group {
+namespace horo::net {
 
 namespace {
 
@@ -79,16 +79,16 @@ Result<std::unique_ptr<Keeper>> Keeper::start() {
   return Status(Code::kUnavailable, "no process to hold the memory of a dying rank on this architecture");
 #endif
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return net::system_error("making a pipe", errno);
-  const net::UniqueFd reading(ends[0]);
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("making a pipe", errno);
+  const UniqueFd reading(ends[0]);
   std::unique_ptr<Keeper> keeper(new Keeper);
   keeper->end_.reset(ends[1]);
-  const net::UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  if (!process) return net::system_error("opening a pidfd", errno);
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!process) return system_error("opening a pidfd", errno);
   keeper->stack_ = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (keeper->stack_ == MAP_FAILED) {
     keeper->stack_ = nullptr;
-    return net::system_error("making a stack", errno);
+    return system_error("making a stack", errno);
   }
   auto* watched = new (keeper->stack_) Watched{reading.get(), process.get()};
   sigset_t all;
@@ -101,7 +101,7 @@ Result<std::unique_ptr<Keeper>> Keeper::start() {
       clone(keep, static_cast<char*>(keeper->stack_) + kStackBytes, CLONE_VM | CLONE_PIDFD, watched, &handle);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (keeper->pid_ < 0) return net::system_error("starting a process that shares memory", error);
+  if (keeper->pid_ < 0) return system_error("starting a process that shares memory", error);
   keeper->handle_.reset(handle);
   return keeper;
 }
@@ -117,4 +117,4 @@ Keeper::~Keeper() {
   if (stack_ != nullptr) munmap(stack_, kStackBytes);
 }
 
-}  // namespace horo::group
+}  // namespace horo::net
