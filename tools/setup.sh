@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 build_packages=(build-essential cmake ninja-build ccache pkg-config libssl-dev libgtest-dev libgmock-dev libcli11-dev
   nlohmann-json3-dev libyaml-dev iproute2)
 lint_packages=("${build_packages[@]}" clang-format-14 clang-tidy-14 shellcheck git)
-sanitize_packages=("${build_packages[@]}" clang-14)
+sanitize_packages=("${build_packages[@]}" clang-14 libclang-rt-14-dev)
 bench_packages=("${build_packages[@]}" libbenchmark-dev libgloo-dev libopenmpi-dev openmpi-bin)
 python_packages=("${build_packages[@]}" python3 python3-venv python3-dev)
 test_packages=(openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless)
