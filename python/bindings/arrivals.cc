@@ -75,12 +75,14 @@ Arrivals::Arrivals(nb::object world, nb::object reader, nb::object current_pass,
       reader_(nb::cast<TensorReader&>(reader_object_)),
       enough_(enough),
       runtime_name_(name("_runtime")),
+      era_name_(name("_era")),
       grad_name_(name("grad")),
       requires_grad_name_(name("requires_grad")) {}
 
 bool Arrivals::is_usual(const Slot& slot) const {
   if (runtime.is_none() || slot.filled || slot.sent || slot.left <= 0) return false;
-  return get(world_, runtime_name_).is(runtime);
+  // A job that goes on without some ranks has the runtime that it had, in another era.
+  return get(world_, runtime_name_).is(runtime) && get(world_, era_name_).is(era);
 }
 
 // Nothing has changed when all is left to Python.

@@ -65,6 +65,7 @@ class Arrivals {
   Arrivals(nanobind::object world, nanobind::object reader, nanobind::object current_pass, uint64_t enough);
 
   nanobind::object runtime = nanobind::none();  ///< That operations are handed in to. None: all is left to Python.
+  nanobind::object era = nanobind::none();      ///< world.era, the same object, as long as the ranks are the same.
   bool synchronized = false;
   int64_t sent = 0;
   int64_t pass = -1;  ///< Whose end is watched.
@@ -90,7 +91,7 @@ class Arrivals {
   const nanobind::object world_, reader_object_, current_pass_;
   TensorReader& reader_;
   const uint64_t enough_;
-  const nanobind::object runtime_name_, grad_name_, requires_grad_name_;
+  const nanobind::object runtime_name_, era_name_, grad_name_, requires_grad_name_;
   std::vector<nanobind::object> pending_;
   uint64_t pending_bytes_ = 0;
 };

@@ -71,6 +71,7 @@ void bind_arrivals(nb::module_& module) {
       .def(nb::init<nb::object, nb::object, nb::object, uint64_t>(), nb::arg("world"), nb::arg("reader"),
            nb::arg("current_pass"), nb::arg("enough"))
       .def_rw("runtime", &Arrivals::runtime, nb::arg("runtime").none())
+      .def_rw("era", &Arrivals::era, nb::arg("era").none())
       .def_rw("synchronized", &Arrivals::synchronized)
       .def_rw("sent", &Arrivals::sent)
       .def_rw("watched", &Arrivals::pass)

@@ -46,6 +46,7 @@ class Slot:
 
 class Arrivals:
     runtime: Runtime | None
+    era: int | None
     synchronized: bool
     sent: int
     watched: int

@@ -94,6 +94,7 @@ class Gradients:
             ranks = self.settings.process_set
             self._works = self._hooked and ranks.included() and ranks.size() > 1
             self._arrivals.runtime = runtime if self._works and self.in_gradients else None
+            self._arrivals.era = self._era
             self._under_way = []  # What belonged to other ranks has ended.
             self.reset()
             self.joined()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
+import horo
 import horo.elastic
 from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horo.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
@@ -55,6 +57,25 @@ def test_an_unmodified_loop_trains_and_ranks_agree(hvd: ModuleType) -> None:
     assert train(state, 3) == "done"
     assert state.batch == 3
     assert same(hvd, state.model.weight, "weight")
+
+
+def reduced() -> int:
+    """How many tensors this rank has handed in to be reduced."""
+    counts = re.findall(r'horo_handed_in_total{.*operation="allreduce"} (\d+)', horo.metrics_text())
+    return sum(map(int, counts))
+
+
+def test_gradients_are_reduced_once_in_the_first_step_after_a_change_of_the_ranks(hvd: ModuleType) -> None:
+    # An optimizer that is made after the change does it once, so that the others must not do it twice.
+    state = state_of(hvd, batch=0)
+    train_one(state)
+    hvd.barrier()
+    horo.reform()
+    before = reduced()
+    train_one(state)
+    assert reduced() - before == (2 if hvd.size() > 1 else 0)
+    train_one(state)
+    assert reduced() - before == (4 if hvd.size() > 1 else 0)
 
 
 def test_a_failure_goes_back_to_the_last_commit(hvd: ModuleType) -> None:
