@@ -25,13 +25,18 @@ def main() -> None:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     scaler = torch.amp.GradScaler("cpu")
 
+    # Without instructions for it PyTorch is 60 times slower with 16 bits than with 32.
+    has_bfloat16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if not has_bfloat16 and hvd.rank() == 0:
+        print("this processor has no instructions for bfloat16: the forward pass runs in float32", flush=True)
+
     losses = []
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         total = 0.0
         for images, labels in loader:
             optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=has_bfloat16):
                 loss = functional.cross_entropy(model(images), labels)
             # Gradients are averaged when backward() returns: what follows sees the same numbers on all ranks.
             scaler.scale(loss).backward()
