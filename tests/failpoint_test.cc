@@ -27,6 +27,7 @@ struct Case {
   int passage = 1;
   int victim = 0;
   bool triggered = true;  ///< Rank kTrigger dies first.
+  int late = -1;          ///< Does not die there, but is long about it.
 };
 
 std::string words_of(const Case& one) { return text(one.point, "=kill@", one.passage); }
@@ -53,7 +54,9 @@ Status sum(Runtime& runtime, int seat, uint64_t& members) {
 int live_through(Runtime& runtime, const Case& one) {
   const int seat = runtime.rank();
   uint64_t members = 0;
-  REQUIRE_OK(arm_failpoints(seat == one.victim ? words_of(one) : ""));
+  REQUIRE_OK(arm_failpoints(seat == one.victim ? words_of(one)
+                            : seat == one.late ? text(one.point, "=delay:200ms")
+                                               : ""));
   for (int step = 0; step < 3 && one.triggered && seat == kTrigger; ++step) (void)sum(runtime, seat, members).ok();
   if (one.triggered && seat == kTrigger) raise(SIGKILL);
   const int left = kRanks - (one.triggered ? 2 : 1);
@@ -110,6 +113,14 @@ TEST(Failpoints, SurvivorsGoOnWhereverARankDiesWhileTheyAgreeAndReform) {
                                 {"reform.seated", 1, 0},      {"reform.seated", 1, 3}};
   for (size_t i = 0; i < cases.size() && !HasFatalFailure(); ++i) {
     expect_survivors_go_on(cases[i], i % 3 == 2 ? "two hosts" : "one host");
+  }
+}
+
+// Others begin the next group while the late one has left the old one, and has yet to end it.
+TEST(Failpoints, ALateSurvivorDisturbsNoGroupThatCameAfterTheOneItEnds) {
+  for (const char* hosts : {"one host", "two hosts"}) {
+    expect_survivors_go_on({.point = "reform.seated", .victim = 3, .late = 2}, hosts);
+    expect_survivors_go_on({.point = "reform.decided", .victim = 3, .late = 0}, hosts);
   }
 }
 

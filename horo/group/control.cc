@@ -342,11 +342,14 @@ void Control::on_message(Link& link, const net::Message& message) {
       return ready.ok() ? on_ready(std::move(*ready)) : log_.error("rank ", link.rank, " sent ", ready.status());
     }
     case ControlType::kLeaveGroup:
-      departed_[header.group].emplace(link.rank, header.operation);
-      if (auto found = groups_.find(header.group); found != groups_.end()) {
+    case ControlType::kEndGroup: {
+      const auto [departure, is_new] = departed_[header.group].try_emplace(link.rank, Departure{header.operation});
+      if (auto found = groups_.find(header.group); is_new && found != groups_.end()) {
         found->second->member_left(link.rank, header.operation);
       }
+      departure->second.ended |= header.type == static_cast<uint8_t>(ControlType::kEndGroup);
       return release_groups();
+    }
     case ControlType::kLetters:
     case ControlType::kLettersTaken:
       return on_letters(link.rank, message);

@@ -76,8 +76,8 @@ class Control : public GroupHost {
   /// The group needs no more of them.
   void close_streams(uint64_t group);
   void add_group(const std::shared_ptr<Group>& group);
-  /// Tells the other members that this rank comes to no further operation of the group, and reads nothing of it any
-  /// more. It must have none under way. The group stays: others may need what it holds.
+  /// Tells the other members that this rank comes to no further operation of the group. It must have none under way.
+  /// The group stays: others may need what it holds.
   void leave_group(const Group& group);
   /// `release` is called, on the control thread, when no other member uses the group any more either.
   void remove_group(const Group& group, std::function<void()> release);
@@ -162,7 +162,7 @@ class Control : public GroupHost {
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
   void tell_what_happened(Group& group);
-  void say_left(const Group& group);
+  void say_left(const Group& group, ControlType how);
   bool may_wake_up(int lost_rank) const;
   void release_groups();
   void release_more(uint64_t group);
@@ -193,9 +193,11 @@ class Control : public GroupHost {
     std::function<void()> release;
   };
   std::map<uint64_t, Retired> retired_;  ///< Groups that ended here.
-  /// Who has left which group, and after which operation.
-  std::map<uint64_t, std::map<int, uint64_t>> departed_;
-  std::set<uint64_t> left_;  ///< Groups that this rank has left and not removed.
+  struct Departure {
+    uint64_t after = 0;  ///< The last operation that it took part in.
+    bool ended = false;  ///< It uses nothing of the group any more.
+  };
+  std::map<uint64_t, std::map<int, Departure>> departed_;  ///< Who has left which group.
   std::vector<Serving> serving_;
   std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> partly_served_;
 

@@ -208,7 +208,7 @@ void Control::add_group(const std::shared_ptr<Group>& group) {
 // Others may have had the group ready before this rank, and ended or given it up by now.
 void Control::tell_what_happened(Group& group) {
   if (auto found = departed_.find(group.id()); found != departed_.end()) {
-    for (const auto& [rank, operation] : found->second) group.member_left(rank, operation);
+    for (const auto& [rank, departure] : found->second) group.member_left(rank, departure.after);
   }
   std::unique_lock lock(mutex_);
   if (auto given_up = given_up_.extract(group.id())) {
@@ -223,16 +223,16 @@ void Control::tell_what_happened(Group& group) {
 void Control::leave_group(const Group& group) {
   std::promise<void> done;
   post([&] {
-    if (groups_.contains(group.id()) && left_.insert(group.id()).second) say_left(group);
+    if (groups_.contains(group.id())) say_left(group, ControlType::kLeaveGroup);
     done.set_value();
   });
   done.get_future().wait();
 }
 
-void Control::say_left(const Group& group) {
+void Control::say_left(const Group& group, ControlType how) {
   for (int rank : group.ranks()) {
     if (rank == options_.self.rank) continue;
-    send(rank, ControlType::kLeaveGroup, {}, {.group = group.id(), .operation = group.passed()});
+    send(rank, how, {}, {.group = group.id(), .operation = group.passed()});
   }
 }
 
@@ -248,7 +248,7 @@ void Control::remove_group(const Group& group, std::function<void()> release) {
       retired.release = std::move(release);
       retired.others.insert(group.ranks().begin(), group.ranks().end());
       retired.others.erase(options_.self.rank);
-      if (left_.erase(group.id()) == 0) say_left(group);
+      say_left(group, ControlType::kEndGroup);
       release_groups();
     }
     std::erase_if(serving_, [&](const Serving& serving) { return serving.group == group.id(); });
@@ -264,12 +264,14 @@ bool Control::may_wake_up(int rank) const {
   return link.memory && !link.process_ended && rendezvous::is_eviction(*membership_.lost().reason(rank));
 }
 
-// What a rank staged for a group may be read until every other member has ended the group too, or is certainly gone.
+// What a rank staged for a group may be read, and its page revoked, until every other member has ended the group too,
+// or is certainly gone. To have left it is not enough: a member that reforms the job still holds the group it left.
 void Control::release_groups() {
   for (auto it = retired_.begin(); it != retired_.end();) {
-    const std::map<int, uint64_t>& departed = departed_[it->first];
+    const std::map<int, Departure>& departed = departed_[it->first];
     std::erase_if(it->second.others, [&](int rank) {
-      return departed.contains(rank) || (membership_.lost().contains(rank) && !may_wake_up(rank));
+      const auto found = departed.find(rank);
+      return (found != departed.end() && found->second.ended) || (membership_.lost().contains(rank) && !may_wake_up(rank));
     });
     if (!it->second.others.empty()) {
       ++it;

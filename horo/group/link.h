@@ -28,12 +28,13 @@ enum class ControlType : uint8_t {
   kServe = 7,          ///< A piece of a retained result, for a member that lacks it.
   kJoinGroup = 8,      ///< To the first member of a new group.
   kGroupReady = 9,     ///< From the first member, when all have joined.
-  kLeaveGroup = 10,    ///< The sender has ended a group and reads nothing of it any more.
+  kLeaveGroup = 10,    ///< The sender comes to no operation of a group after `operation`; it may still revoke its page.
   kLetters = 11,       ///< Bytes of the stream of letters to this member of a group, from `offset` on.
   kLettersTaken = 12,  ///< The sender has taken that stream up to `offset`.
   kWithdraw = 13,      ///< To the first member of a new group: the sender's kJoinGroup, which counts no more.
   kAsk = 14,           ///< rendezvous::Message: "I do not hear those that are lost in it. May I evict them?"
   kConsent = 15,       ///< The answer; operation 1: yes, 0: no.
+  kEndGroup = 16,      ///< As kLeaveGroup, and the sender neither reads nor writes anything of the group any more.
 };
 
 /// What a peer on the same host has passed to us.

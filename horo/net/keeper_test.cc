@@ -96,8 +96,12 @@ void expect_soon(pid_t pid, const std::string& field, std::string_view words) {
   EXPECT_NE(about(pid, field).find(words), std::string::npos) << about(pid, field);
 }
 
+/// Until it has closed what it has of the rank: its name comes last of what it does before it sleeps.
+void expect_ready(pid_t keeper) { expect_soon(keeper, "Name", "horo-keeper"); }
+
 TEST(Keeper, ConnectionsOfAKilledRankEndWhileItsMemoryIsHeld) {
   const Rank rank(wait_for_ever);
+  expect_ready(rank.keeper());
   // Stopped, the keeper cannot let the memory go.
   rank.signal_keeper(SIGSTOP);
   expect_soon(rank.keeper(), "State", "T (stopped)");
@@ -134,8 +138,7 @@ TEST(Keeper, EndsWithTheRankThoughAChildHasAllItsDescriptors) {
 
 TEST(Keeper, HasNothingOfTheRankButItsMemory) {
   const Rank rank(wait_for_ever);
-  // Its name comes last of what it does before it sleeps.
-  expect_soon(rank.keeper(), "Name", "horo-keeper");
+  expect_ready(rank.keeper());
   EXPECT_EQ(getsid(rank.keeper()), rank.keeper());
   size_t descriptors = 0;
   for (const auto& entry : std::filesystem::directory_iterator(text("/proc/", rank.keeper(), "/fd"))) {
