@@ -161,6 +161,66 @@ except KeyError as error:
       << launched.err();
 }
 
+TEST_F(SshRun, AnElasticJobGrowsToANewHostLosesARankThereAndLeavesAnother) {
+  const auto python = Environment::of_process().find("TEST_PYTHON");
+  if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
+  MAKE_HOSTS(3);
+  // What is found is written by the job itself, so that each change comes when the one before is there.
+  const TemporaryFolder folder;
+  const std::string found = folder.write("hosts", "localhost:1\nhost-1:1\n");
+  const char* script = R"(
+import os, signal
+import horo.elastic
+
+horo.init()
+host, seat = os.environ["HORO_HOSTNAME"], int(os.environ["HORO_SEAT"])
+
+def find(hosts):
+    path = os.environ["FOUND"]
+    with open(path + ".new", "w") as file:
+        file.write(hosts)
+    os.rename(path + ".new", path)
+
+def train(state):
+    while state.stage < 4:
+        there = horo.allgather_object((host, seat), "there")
+        hosts = sorted(name for name, _ in there)
+        stage = state.stage
+        if stage == 0:
+            if horo.rank() == 0:
+                find("localhost:1\nhost-1:1\nhost-2:2\n")
+            state.stage = 1
+        elif stage == 1 and hosts.count("host-2") == 2:
+            state.stage, state.victim = 2, max(seat for name, seat in there if name == "host-2")
+        elif stage == 2:
+            if seat == state.victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if hosts.count("host-2") == 2 and all(seat != state.victim for _, seat in there):
+                if horo.rank() == 0:
+                    find("localhost:1\nhost-2:2\n")
+                state.stage = 3
+        elif stage == 3 and "host-1" not in hosts:
+            state.stage = 4
+        if state.stage != stage and horo.rank() == 0:
+            print("stage", state.stage, "with", *hosts, flush=True)
+        state.commit()
+
+state = horo.elastic.ObjectState(lambda obj: horo.broadcast_object(obj, 0), horo.rank, stage=0, victim=-1)
+horo.elastic.run_fn(train)(state)
+)";
+  const Outcome outcome =
+      run({"-np", "2", "--min-np", "1", "--max-np", "4", "--host-discovery-script", "cat " + found,
+           "--blacklist-cooldown-range", "0.1", "0.2", *python, "-u", "-c", script},
+          {"FOUND=" + found, "OMP_NUM_THREADS=1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  for (const char* words : {"stage 1 with host-1 localhost", "stage 2 with host-1 host-2 host-2 localhost",
+                            "stage 3 with host-1 host-2 host-2 localhost", "stage 4 with host-2 host-2 localhost"}) {
+    EXPECT_TRUE(contains(outcome.out, words)) << words << "\n" << outcome.out << outcome.err;
+  }
+  EXPECT_TRUE(contains(outcome.err, "on host-2 is lost (signal 9); the job goes on with 3 ranks")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "on host-1 has left")) << outcome.err;
+}
+
 TEST_F(SshRun, AFailingRankElsewhereEndsAllHosts) {
   MAKE_HOSTS(2);
   const Outcome outcome = run({"-H", "localhost:1,host-1:2", "/bin/sh", "-c",
