@@ -28,8 +28,9 @@ class SshRun : public testing::Test {
   }
 
   /// `horo run` on host 0.
-  std::unique_ptr<Launched> start(std::vector<std::string> words, std::vector<std::string> variables = {}) {
-    words.insert(words.begin(), {horo_program(), "run", "--ssh-command", hosts_->ssh_command()});
+  std::unique_ptr<Launched> start(std::vector<std::string> words, std::vector<std::string> variables = {},
+                                  const std::string& ssh_options = "") {
+    words.insert(words.begin(), {horo_program(), "run", "--ssh-command", hosts_->ssh_command() + ssh_options});
     return std::make_unique<Launched>(
         Launched::Options{.words = std::move(words), .variables = std::move(variables), .network = hosts_->network(0)});
   }
@@ -208,10 +209,9 @@ def train(state):
 state = horo.elastic.ObjectState(lambda obj: horo.broadcast_object(obj, 0), horo.rank, stage=0, victim=-1)
 horo.elastic.run_fn(train)(state)
 )";
-  const Outcome outcome =
-      run({"-np", "2", "--min-np", "1", "--max-np", "4", "--host-discovery-script", "cat " + found,
-           "--blacklist-cooldown-range", "0.1", "0.2", *python, "-u", "-c", script},
-          {"FOUND=" + found, "OMP_NUM_THREADS=1"});
+  const Outcome outcome = run({"-np", "2", "--min-np", "1", "--max-np", "4", "--host-discovery-script", "cat " + found,
+                               "--blacklist-cooldown-range", "0.1", "0.2", *python, "-u", "-c", script},
+                              {"FOUND=" + found, "OMP_NUM_THREADS=1"});
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   for (const char* words : {"stage 1 with host-1 localhost", "stage 2 with host-1 host-2 host-2 localhost",
                             "stage 3 with host-1 host-2 host-2 localhost", "stage 4 with host-2 host-2 localhost"}) {
@@ -219,6 +219,41 @@ horo.elastic.run_fn(train)(state)
   }
   EXPECT_TRUE(contains(outcome.err, "on host-2 is lost (signal 9); the job goes on with 3 ranks")) << outcome.err;
   EXPECT_TRUE(contains(outcome.err, "on host-1 has left")) << outcome.err;
+}
+
+TEST_F(SshRun, AnElasticJobGoesOnWithoutAHostThatIsCutOff) {
+  const auto python = Environment::of_process().find("TEST_PYTHON");
+  if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
+  MAKE_HOSTS(2);
+  const char* script = R"(
+import numpy
+import horo.elastic
+
+horo.init()
+
+def train(state):
+    while horo.size() > 2 or state.steps < 20:
+        horo.allreduce(numpy.ones(1000), name="ones")
+        state.steps += 1
+        if state.steps == 5 and horo.rank() == 0:
+            print("trains", flush=True)
+        state.commit()
+
+state = horo.elastic.ObjectState(lambda obj: horo.broadcast_object(obj, 0), horo.rank, steps=0)
+horo.elastic.run_fn(train)(state)
+print("ends as", horo.rank(), "of", horo.size(), flush=True)
+)";
+  // The first value of an option counts: the launcher's own is longer.
+  auto launched =
+      start({"-H", "localhost:2,host-1:1", "--min-np", "2", *python, "-u", "-c", script},
+            {"OMP_NUM_THREADS=1", "HORO_FREEZE_TIMEOUT=2s"}, " -o ServerAliveInterval=1 -o ServerAliveCountMax=2");
+  ASSERT_TRUE(launched->wait_for_lines("trains", 1)) << launched->err();
+  hosts_->cut(1);
+  EXPECT_EQ(launched->wait(Deadline::after_seconds(60)), 0) << launched->out() << launched->err();
+  for (int rank : {0, 1}) EXPECT_TRUE(contains(launched->out(), text("ends as ", rank, " of 2"))) << launched->out();
+  EXPECT_TRUE(contains(launched->err(), " s and is evicted")) << launched->err();
+  EXPECT_TRUE(contains(launched->err(), "host host-1: the connection to its agent broke")) << launched->err();
+  EXPECT_TRUE(contains(launched->err(), "its ranks count as lost")) << launched->err();
 }
 
 TEST_F(SshRun, AFailingRankElsewhereEndsAllHosts) {
