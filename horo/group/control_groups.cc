@@ -271,7 +271,8 @@ void Control::release_groups() {
     const std::map<int, Departure>& departed = departed_[it->first];
     std::erase_if(it->second.others, [&](int rank) {
       const auto found = departed.find(rank);
-      return (found != departed.end() && found->second.ended) || (membership_.lost().contains(rank) && !may_wake_up(rank));
+      return (found != departed.end() && found->second.ended) ||
+             (membership_.lost().contains(rank) && !may_wake_up(rank));
     });
     if (!it->second.others.empty()) {
       ++it;
