@@ -9,7 +9,9 @@ namespace horo {
 
 namespace {
 
-size_t edit_distance(std::string_view a, std::string_view b) {
+/// At most `limit`, for what is farther than that: words of users can be long.
+size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {
+  if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -20,6 +22,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
       diagonal = row[j];
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
     }
+    if (*std::min_element(row.begin(), row.end()) >= limit) return limit;
   }
   return row.back();
 }
@@ -61,7 +64,7 @@ std::string_view nearest_word(std::string_view word, std::span<const std::string
   std::string_view best;
   size_t best_distance = std::max<size_t>(2, word.size() / 4) + 1;
   for (std::string_view candidate : candidates) {
-    size_t distance = edit_distance(word, candidate);
+    const size_t distance = edit_distance(word, candidate, best_distance);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -31,6 +31,8 @@ TEST(Text, FindsTheNearestWordOnlyForASlip) {
   EXPECT_EQ(nearest_word("HORO_TIMEOUTS", kWords), "HORO_TIMEOUT");
   EXPECT_EQ(nearest_word("HORO_STAGNIG", kWords), "HORO_STAGING");
   EXPECT_EQ(nearest_word("HORO_COMPLETELY_DIFFERENT", kWords), "");
+  EXPECT_EQ(nearest_word("ORO_STAGING", kWords), "HORO_STAGING");
+  EXPECT_EQ(nearest_word(std::string(100'000, 'H'), kWords), "");
   EXPECT_EQ(nearest_word("x", {}), "");
 }
 
