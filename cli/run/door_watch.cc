@@ -85,15 +85,16 @@ void DoorWatch::fulfil(const std::vector<Wish>& wishes) {
 }
 
 void DoorWatch::newcomer_ended(int seat, Deadline limit) {
-  bool was_in = false;
+  std::optional<std::set<int>> admitted;
   if (connect(limit)) {
     rendezvous::Door door(*store_, options_.job);
-    const auto admitted = door.admitted(limit);
-    was_in = admitted.ok() && admitted->contains(seat);
+    if (auto found = door.admitted(limit); found.ok()) admitted = std::move(*found);
     door.newcomer_ended(seat, limit);
   }
   const std::lock_guard lock(mutex_);
-  answer_.ended[seat] = was_in;
+  answer_.ended[seat] = admitted && admitted->contains(seat);
+  // Others may have been let in with it: how many ranks are left is told when it is lost.
+  if (admitted) answer_.admitted = std::move(admitted);
   wake_.signal();
 }
 

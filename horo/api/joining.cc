@@ -29,8 +29,13 @@ Result<Environment> environment_of(const horo_engine_options& options) {
     }
     changes[std::string(words.substr(0, equals))] = words.substr(equals + 1);
   }
-  if (options.rank >= 0) changes["HORO_RANK"] = std::to_string(options.rank);
-  if (options.size >= 0) changes["HORO_SIZE"] = std::to_string(options.size);
+  // Under both names: what a launcher set under the old one is no contradiction to be warned of.
+  for (const char* name : {"HORO_RANK", "HOROVOD_RANK"}) {
+    if (options.rank >= 0) changes[name] = std::to_string(options.rank);
+  }
+  for (const char* name : {"HORO_SIZE", "HOROVOD_SIZE"}) {
+    if (options.size >= 0) changes[name] = std::to_string(options.size);
+  }
   if (options.store != nullptr) changes["HORO_STORE"] = options.store;
   if (options.job != nullptr) changes["HORO_JOB_ID"] = options.job;
   if (options.key_file != nullptr) changes["HORO_KEY_FILE"] = options.key_file;
