@@ -42,10 +42,13 @@ std::set<std::string> socket_inodes(pid_t pid) {
 
 }  // namespace
 
-Use use_of(pid_t pid) {
+Use use_of(pid_t pid, std::string_view thread) {
   Use use;
   const std::string folder = text("/proc/", pid, "/task");
   for_each_entry(folder, [&](const std::string& task) {
+    std::string called;
+    std::getline(std::ifstream(text(folder, "/", task, "/comm")), called);
+    if (!thread.empty() && called != thread) return;
     std::ifstream schedstat(text(folder, "/", task, "/schedstat"));
     double nanoseconds = 0;
     if (schedstat >> nanoseconds) use.cpu_ms += nanoseconds / 1e6;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace horo::test {
@@ -13,8 +14,8 @@ struct Use {
   long switches = 0;
 };
 
-/// CPU time and voluntary switches of all threads of a process.
-Use use_of(pid_t pid);
+/// CPU time and voluntary switches of all threads of a process, or of those that are called `thread`.
+Use use_of(pid_t pid, std::string_view thread = {});
 
 /// Every socket that a process listens at, as net::Address::parse() takes them.
 std::vector<std::string> listening_at(pid_t pid);

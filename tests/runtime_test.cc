@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/process.h"
 #include "tests/runtime_job.h"
 
 #include "horo/base/text.h"
@@ -50,6 +51,26 @@ TEST(Runtime, TensorsInDifferentOrdersMeet) {
     ASSERT_TRUE(job);
     expect_zero(*job);
   }
+}
+
+int small_ones_after_a_large_one(Runtime& runtime) {
+  std::vector<float> large(4 << 20, 1);
+  REQUIRE_OK(allreduce(runtime, "large", large));
+  std::vector<float> small(1, 0);
+  for (int turn = 0; turn < 20; ++turn) REQUIRE_OK(allreduce(runtime, "small", small));
+  const long before = use_of(getpid(), "horo-run").switches;
+  REQUIRE(before > 0);  // The large one was run by that thread.
+  for (int turn = 0; turn < 500; ++turn) REQUIRE_OK(allreduce(runtime, "small", small));
+  const long woken = use_of(getpid(), "horo-run").switches - before;
+  tell(text("woken ", woken, " times"));
+  REQUIRE(woken < 50);
+  return leave_together(runtime);
+}
+
+TEST(Runtime, ALargeTensorLeavesNoThreadBehindThatSmallOnesWake) {
+  auto job = start({.ranks = 2}, small_ones_after_a_large_one);
+  ASSERT_TRUE(job);
+  expect_zero(*job);
 }
 
 TEST(Runtime, TensorsInDifferentOrdersMeetOverTcpAndBetweenHosts) {

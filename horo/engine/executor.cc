@@ -63,7 +63,9 @@ bool Executor::run_here(Work& work, bool may_spin) {
   carrier_.set_may_spin(false);
   std::lock_guard lock(mutex_);
   busy_ = false;
-  changed_.notify_one();
+  // Nobody is woken for nothing: after a large batch there is a thread, and each small one would cost a change of
+  // threads.
+  if (!waiting_.empty()) changed_.notify_one();
   idle_.notify_all();
   return true;
 }
