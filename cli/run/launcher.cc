@@ -284,7 +284,8 @@ void Launcher::rank_ended(const RankEnd& end) {
 void Launcher::take_end(const RankEnd& end) {
   const Time now = Clock::now();
   if (growth_) {
-    // Who waits at the door does not end well by itself: it was let in, and all of it was over before we looked.
+    // Who waits at the door ends well only when it is asked to leave. Others were let in, and all of it was over before
+    // we looked.
     if (!end.failed()) life_.rank_admitted(end.rank, true, now);
     // Before the life of the job, for what it knows: whether another may take its place.
     growth_->rank_ended(end, now);

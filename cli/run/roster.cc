@@ -168,12 +168,6 @@ void Roster::ask_to_leave(Time now) {
 
 void Roster::ask(int number, Seat& seat, Time now) {
   const std::string why = text("its slot on host ", seat.host, " is gone");
-  // Who has not joined yet has nothing to say goodbye to.
-  if (!seat.admitted) {
-    seat.ending = true;
-    steps_.push_back({.kind = Kind::kEnd, .host = seat.host, .seat = number, .words = why});
-    return;
-  }
   seat.leaving = true;
   seat.leave_by = Deadline(now + options_.leave_limit);
   say(text("rank ", number, " on ", seat.host, " is asked to leave: ", why));
@@ -249,8 +243,9 @@ Deadline Roster::deadline() const {
 
 bool Roster::may_grow() const {
   if (stopped_) return false;
-  const bool comes = std::any_of(seats_.begin(), seats_.end(),
-                                 [](const auto& seat) { return !seat.second.admitted && !seat.second.ending; });
+  const bool comes = std::any_of(seats_.begin(), seats_.end(), [](const auto& seat) {
+    return !seat.second.admitted && !seat.second.leaving && !seat.second.ending;
+  });
   const bool is_asked = std::any_of(places_.begin(), places_.end(),
                                     [](const auto& place) { return place.second.reach == Reach::kAsked; });
   const bool has_room = options_.most_ranks == 0 || staying() < options_.most_ranks;

@@ -298,6 +298,7 @@ Result<Meeting> meet_at_door(const Asked& asked, const SharedKey& known, int att
   log->info("seat ", self.seat, " waits until the job takes it in");
   const auto admission = door.await_admission(self, deadline);
   if (!admission.ok()) {
+    if (admission.status().code() == Code::kStopped) return admission.status();
     if (admission.status().code() != Code::kTimeout) return admission.status().prefixed("the launcher's store");
     door.turn_away(self, Deadline::after(kAtTheDoor));
     return Status(Code::kTimeout, text("the job did not take in seat ", self.seat,

@@ -106,7 +106,8 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   while (true) {
     const Status started = start_once(options, rejoining, handle);
     const bool knocked = handle.rejoining.knocks > rejoining.knocks;
-    const bool passes = started.code() == Code::kPeerLost || started.code() == Code::kTimeout;
+    const bool passes =
+        started.code() == Code::kPeerLost || started.code() == Code::kTimeout || started.code() == Code::kStopped;
     if (started.ok() || !knocked || !passes) return started;
     rejoining.knocks = handle.rejoining.knocks;
   }

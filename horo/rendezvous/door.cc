@@ -27,6 +27,9 @@ int number_in(std::string_view words) {
 /// What follows the last slash.
 int last_number(const std::string& key) { return number_in(std::string_view(key).substr(key.rfind('/') + 1)); }
 
+/// Instead of an admission.
+constexpr std::string_view kRefused = "refused";
+
 }  // namespace
 
 std::string Door::key(const std::string& rest) const { return text(job_, "/elastic/", rest); }
@@ -36,13 +39,26 @@ Status Door::ring(Deadline deadline) {
   return store_.set(key(text("news/", number)), {}, deadline);
 }
 
+std::string Door::door_of(const Newcomer& who) const { return key(text("door/", who.seat)); }
+std::string Door::verdict_of(const Newcomer& who) const { return key(text("admit/", who.seat, "/", who.attempt)); }
+
 Status Door::knock(const Newcomer& self, Deadline deadline) {
-  HORO_TRY(store_.set(key(text("door/", self.seat)), bytes_of(text(self.attempt)), deadline));
-  return ring(deadline);
+  HORO_TRY(store_.set(door_of(self), bytes_of(text(self.attempt)), deadline));
+  // Either we see here that the slot is gone, or whoever says so sees us at the door.
+  const std::string asked = key(text("leave/", self.seat));
+  HORO_ASSIGN(const Entries leavers, store_.list(asked, deadline));
+  return leavers.contains(asked) ? refuse(self, deadline) : ring(deadline);
+}
+
+Status Door::refuse(const Newcomer& who, Deadline deadline) {
+  HORO_TRY(store_.claim(verdict_of(who), bytes_of(std::string(kRefused)), deadline).status());
+  turn_away(who, deadline);
+  return {};
 }
 
 Result<Admission> Door::await_admission(const Newcomer& self, Deadline deadline) {
-  HORO_ASSIGN(const Bytes found, store_.get(key(text("admit/", self.seat, "/", self.attempt)), deadline));
+  HORO_ASSIGN(const Bytes found, store_.get(verdict_of(self), deadline));
+  if (words_of(found) == kRefused) return Status(Code::kStopped, text("the slot of seat ", self.seat, " is gone"));
   Admission admission;
   std::istringstream words(words_of(found));
   if (words >> admission.generation >> admission.rank >> admission.size && admission.rank >= 0 &&
@@ -53,20 +69,26 @@ Result<Admission> Door::await_admission(const Newcomer& self, Deadline deadline)
 }
 
 void Door::turn_away(const Newcomer& self, Deadline deadline) {
-  static_cast<void>(store_.withdraw(key(text("door/", self.seat)), bytes_of(text(self.attempt)), deadline));
+  static_cast<void>(store_.withdraw(door_of(self), bytes_of(text(self.attempt)), deadline));
 }
 
 Status Door::await_news(uint64_t number, Deadline deadline) {
   return store_.get(key(text("news/", number)), deadline).status();
 }
 
+Result<std::vector<Newcomer>> Door::waiting(const std::string& prefix, Deadline deadline) {
+  HORO_ASSIGN(const Entries entries, store_.list(prefix, deadline));
+  std::vector<Newcomer> found;
+  for (const auto& [name, value] : entries) {
+    const Newcomer who{last_number(name), number_in(words_of(value))};
+    if (who.seat >= 0 && who.attempt > 0) found.push_back(who);
+  }
+  return found;
+}
+
 Result<Changes> Door::look(Deadline deadline) {
   Changes changes;
-  HORO_ASSIGN(const Entries waiting, store_.list(key("door/"), deadline));
-  for (const auto& [name, value] : waiting) {
-    const Newcomer who{last_number(name), number_in(words_of(value))};
-    if (who.seat >= 0 && who.attempt > 0) changes.newcomers.push_back(who);
-  }
+  HORO_ASSIGN(changes.newcomers, waiting(key("door/"), deadline));
   HORO_ASSIGN(const Entries asked, store_.list(key("leave/"), deadline));
   for (const auto& [name, value] : asked) {
     if (const int seat = last_number(name); seat >= 0) changes.leavers.push_back(seat);
@@ -83,10 +105,13 @@ Result<std::string> Door::begin_generation(Deadline deadline) {
 }
 
 Status Door::admit(const Newcomer& who, const Admission& admission, Deadline deadline) {
-  // First of all: nobody else may take it for somebody who waits.
+  const std::string words = text(admission.generation, " ", admission.rank, " ", admission.size);
+  HORO_ASSIGN(const Bytes verdict, store_.claim(verdict_of(who), bytes_of(words), deadline));
   turn_away(who, deadline);
-  return store_.set(key(text("admit/", who.seat, "/", who.attempt)),
-                    bytes_of(text(admission.generation, " ", admission.rank, " ", admission.size)), deadline);
+  if (words_of(verdict) == words) return {};
+  return {Code::kPeerLost, words_of(verdict) == kRefused
+                               ? text("seat ", who.seat, " was refused at the door, as its slot is gone")
+                               : text("seat ", who.seat, " was let in by somebody else")};
 }
 
 void Door::give_up(const std::string& generation, const std::string& why, Deadline deadline) {
@@ -102,31 +127,40 @@ Status Door::check(const std::string& generation, Deadline deadline) {
 
 Status Door::ask_to_leave(int seat, const std::string& why, Deadline deadline) {
   HORO_TRY(store_.set(key(text("leave/", seat)), bytes_of(why), deadline));
+  HORO_ASSIGN(const std::vector<Newcomer> here, waiting(door_of({seat, 0}), deadline));
+  for (const Newcomer& who : here) {
+    if (who.seat == seat) HORO_TRY(refuse(who, deadline));
+  }
   return ring(deadline);
 }
 
 Result<std::set<int>> Door::admitted(Deadline deadline) {
+  // First those at the door: whoever is let in meanwhile is found among the verdicts.
+  HORO_ASSIGN(const std::vector<Newcomer> here, waiting(key("door/"), deadline));
   const std::string prefix = key("admit/");
-  HORO_ASSIGN(const Entries entries, store_.list(prefix, deadline));
+  HORO_ASSIGN(const Entries verdicts, store_.list(prefix, deadline));
   std::set<int> seats;
-  for (const auto& [name, value] : entries) {
+  for (const auto& [name, value] : verdicts) {
     const std::string_view rest = std::string_view(name).substr(prefix.size());  // SEAT/ATTEMPT
-    if (const int seat = number_in(rest.substr(0, rest.find('/'))); seat >= 0) seats.insert(seat);
+    const int seat = number_in(rest.substr(0, rest.find('/')));
+    if (seat >= 0 && words_of(value) != kRefused) seats.insert(seat);
   }
-  HORO_ASSIGN(const Changes changes, look(deadline));
-  for (const Newcomer& who : changes.newcomers) seats.erase(who.seat);
+  for (const Newcomer& who : here) {
+    if (!verdicts.contains(verdict_of(who))) seats.erase(who.seat);
+  }
   return seats;
 }
 
 void Door::newcomer_ended(int seat, Deadline deadline) {
-  const auto knocked = store_.list(key(text("door/", seat)), deadline);
-  if (!knocked.ok()) return;
-  for (const auto& [name, value] : *knocked) {
-    if (name == key(text("door/", seat))) static_cast<void>(store_.withdraw(name, value, deadline));
+  const auto here = waiting(door_of({seat, 0}), deadline);
+  if (!here.ok()) return;
+  for (const Newcomer& who : *here) {
+    if (who.seat == seat) turn_away(who, deadline);
   }
-  const auto admitted = store_.list(key(text("admit/", seat, "/")), deadline);
-  if (!admitted.ok()) return;
-  for (const auto& [name, value] : *admitted) {
+  const auto verdicts = store_.list(key(text("admit/", seat, "/")), deadline);
+  if (!verdicts.ok()) return;
+  for (const auto& [name, value] : *verdicts) {
+    if (words_of(value) == kRefused) continue;
     std::string generation;
     std::istringstream(words_of(value)) >> generation;
     // Of a generation that has come about it changes nothing.

@@ -4,6 +4,10 @@
 // with those that wait, and admits them: it tells each its rank there. A generation is joined like any job, under a
 // name of its own; if somebody of it does not come, it is given up, and the newcomers knock again.
 //
+// A process whose slot is gone is asked to leave. If it is in the job it leaves at a commit; if it is not, it is refused
+// at the door, whether it waits there or knocks later. What a knock comes to is one key of the store that is written
+// once: a newcomer is admitted or refused, never both, whoever comes first.
+//
 // A process is known here by its seat (HORO_SEAT), which it keeps while its rank changes.
 #pragma once
 
@@ -47,6 +51,7 @@ class Door {
 
   // By a newcomer:
   Status knock(const Newcomer& self, Deadline deadline);
+  /// kStopped when it is refused: its slot is gone.
   Result<Admission> await_admission(const Newcomer& self, Deadline deadline);
   /// It does not wait any more.
   void turn_away(const Newcomer& self, Deadline deadline);
@@ -57,6 +62,7 @@ class Door {
   Result<Changes> look(Deadline deadline);
   /// A name that no other generation has.
   Result<std::string> begin_generation(Deadline deadline);
+  /// kPeerLost when it has been refused meanwhile.
   Status admit(const Newcomer& who, const Admission& admission, Deadline deadline);
 
   // By everybody who joins a generation:
@@ -66,6 +72,7 @@ class Door {
   Status check(const std::string& generation, Deadline deadline);
 
   // By the launcher:
+  /// Whether it is in the job or not.
   Status ask_to_leave(int seat, const std::string& why, Deadline deadline);
   /// Seats that came later and were let in, whether they run or not. Those who knock again were not, after all.
   Result<std::set<int>> admitted(Deadline deadline);
@@ -74,6 +81,11 @@ class Door {
 
  private:
   Status ring(Deadline deadline);
+  Status refuse(const Newcomer& who, Deadline deadline);
+  /// Who waits under this key and those that begin with it.
+  Result<std::vector<Newcomer>> waiting(const std::string& prefix, Deadline deadline);
+  std::string door_of(const Newcomer& who) const;
+  std::string verdict_of(const Newcomer& who) const;
   std::string key(const std::string& rest) const;
 
   Store& store_;

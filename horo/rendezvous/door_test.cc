@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "horo/rendezvous/memory_store.h"
 
 namespace horo::rendezvous {
@@ -47,6 +49,54 @@ TEST_F(DoorTest, EveryKnockAndEveryRequestToLeaveIsNews) {
   EXPECT_TRUE(door_.await_news(2, soon()).ok());
   EXPECT_EQ(door_.await_news(3, at_once()).code(), Code::kTimeout);
   EXPECT_EQ(door_.look(soon())->leavers, (std::vector<int>{1}));
+}
+
+TEST_F(DoorTest, WhoseSlotIsGoneIsRefusedWhetherItWaitsOrComesLater) {
+  ASSERT_TRUE(door_.knock({4, 1}, soon()).ok());
+  ASSERT_TRUE(door_.knock({41, 1}, soon()).ok());
+  ASSERT_TRUE(door_.ask_to_leave(4, "its host is gone", soon()).ok());
+  EXPECT_EQ(door_.await_admission({4, 1}, soon()).status().code(), Code::kStopped);
+  ASSERT_TRUE(door_.ask_to_leave(5, "its host is gone", soon()).ok());
+  ASSERT_TRUE(door_.knock({5, 3}, soon()).ok());
+  EXPECT_EQ(door_.await_admission({5, 3}, soon()).status().code(), Code::kStopped);
+  EXPECT_EQ(door_.look(soon())->newcomers, (std::vector<Newcomer>{{41, 1}}));
+  // Whoever had seen it at the door before cannot let it in any more.
+  EXPECT_EQ(door_.admit({4, 1}, {"7", 1, 2}, soon()).code(), Code::kPeerLost);
+  EXPECT_EQ(door_.await_admission({4, 1}, soon()).status().code(), Code::kStopped);
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{});
+  door_.newcomer_ended(4, soon());
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{});
+}
+
+TEST_F(DoorTest, WhoWasLetInBeforeItsSlotWentLeavesAsARank) {
+  ASSERT_TRUE(door_.knock({4, 1}, soon()).ok());
+  ASSERT_TRUE(door_.admit({4, 1}, {"7", 1, 2}, soon()).ok());
+  ASSERT_TRUE(door_.ask_to_leave(4, "its host is gone", soon()).ok());
+  EXPECT_EQ(door_.await_admission({4, 1}, soon())->generation, "7");
+  EXPECT_EQ(*door_.admitted(soon()), std::set<int>{4});
+  EXPECT_EQ(door_.look(soon())->leavers, (std::vector<int>{4}));
+}
+
+TEST_F(DoorTest, NobodyIsLetInTwice) {
+  ASSERT_TRUE(door_.knock({4, 1}, soon()).ok());
+  ASSERT_TRUE(door_.admit({4, 1}, {"7", 1, 2}, soon()).ok());
+  EXPECT_EQ(door_.admit({4, 1}, {"8", 1, 2}, soon()).code(), Code::kPeerLost) << "by the next rank 0, say";
+  EXPECT_EQ(door_.await_admission({4, 1}, soon())->generation, "7");
+}
+
+TEST_F(DoorTest, AnAdmissionAndARequestToLeaveAtOnceHaveOneOutcome) {
+  for (int round = 1; round <= 200; ++round) {
+    const Newcomer who{round, 1};
+    ASSERT_TRUE(door_.knock(who, soon()).ok());
+    Status admitted;
+    {
+      const std::jthread job([&] { admitted = door_.admit(who, {"7", 1, 2}, soon()); });
+      ASSERT_TRUE(door_.ask_to_leave(round, "its host is gone", soon()).ok());
+    }
+    EXPECT_EQ(door_.await_admission(who, soon()).ok(), admitted.ok()) << admitted;
+    EXPECT_EQ(door_.admitted(soon())->contains(round), admitted.ok());
+    EXPECT_TRUE(door_.look(soon())->newcomers.empty());
+  }
 }
 
 TEST_F(DoorTest, AGenerationThatOneGaveUpIsOverForAllWhoWaitForIt) {

@@ -14,20 +14,9 @@ from horo.basics import rank, shutdown, size
 from horo.exceptions import HorovodInternalError
 from horo.objects import allgather_object, broadcast_object
 from horo.process_sets import follow_growth
-from horo.world import world
+from horo.world import is_newcomer, own_seat, world
 
 REMOVED, ADDED = 1, 2  # Horovod's HostUpdateResult.
-
-
-def own_seat() -> int | None:
-    """This process's number for the launcher; None in jobs that do not change their size."""
-    words = os.environ.get("HORO_SEAT", "")
-    return int(words) if words.strip().isdigit() else None
-
-
-def is_newcomer() -> bool:
-    """Whether this process entered a job that was running already."""
-    return own_seat() is not None and not any(name in os.environ for name in ("HORO_RANK", "HOROVOD_RANK"))
 
 
 def most_ranks() -> int:
@@ -42,6 +31,8 @@ class _Doorway:
         self._runtime: Runtime | None = None  # Whose door it is.
         self._gone = False
         self._exit_hook = False
+        # Of the ranks, and perhaps of some that died, as of the last resize(); None before.
+        self.seats: set[int | None] | None = None
 
     def open(self) -> Door | None:
         """None where nobody can come, or not any more."""
@@ -87,6 +78,7 @@ class _Doorway:
     def forget(self) -> None:
         self.close()
         self._gone = False
+        self.seats = None
 
     def _lost(self, error: HorovodInternalError) -> None:
         self._gone = True
@@ -103,7 +95,7 @@ def forget_door() -> None:
 
 class _Plan(NamedTuple):
     leavers: list[int]  # Ranks.
-    newcomers: int = 0
+    newcomers: tuple[int, ...] = ()  # Seats.
     generation: str = ""
     can_grow: bool = True
 
@@ -113,7 +105,9 @@ def changes_that_wait() -> int:
     if not _doorway.news(0):
         return 0
     newcomers, leavers = _doorway.look()
-    # Whoever was asked to leave may be gone; all ranks find out together.
+    # Whoever was asked to leave may be gone, or was never here. Where that is not known, all ranks find out together.
+    if _doorway.seats is not None:
+        leavers = [seat for seat in leavers if seat in _doorway.seats]
     return (ADDED if newcomers and size() < most_ranks() else 0) | (REMOVED if leavers else 0)
 
 
@@ -130,13 +124,17 @@ def resize(wait: float = 0.0) -> Change:
     leave it does not return."""
     seats = allgather_object(own_seat(), "horo.resize.seats")
     plan = broadcast_object(_plan(seats, wait) if rank() == 0 else None, 0, "horo.resize.plan")
+    _doorway.seats = {seat for one, seat in enumerate(seats) if one not in plan.leavers}
     if plan.leavers:
         if rank() in plan.leavers:
             _leave()
         return Change(left=True)
-    if plan.newcomers == 0:
+    if not plan.newcomers:
         return Change(can_grow=plan.can_grow)
-    return Change(grown=_grow(plan))
+    grown = _grow(plan)
+    if grown:
+        _doorway.seats.update(plan.newcomers)
+    return Change(grown=grown)
 
 
 def _plan(seats: list[int | None], wait: float) -> _Plan:
@@ -153,7 +151,7 @@ def _plan(seats: list[int | None], wait: float) -> _Plan:
     if count == 0 or door is None:
         return _Plan([], can_grow=door is not None)
     try:
-        return _Plan([], count, door.begin())
+        return _Plan([], tuple(newcomers[:count]), door.begin())
     except HorovodInternalError as error:
         _doorway._lost(error)
         return _Plan([], can_grow=False)
@@ -169,12 +167,12 @@ def _leave() -> None:
 
 def _grow(plan: _Plan) -> bool:
     """Either all ranks and the newcomers are in the larger job then, or the old one goes on."""
-    target = size() + plan.newcomers
+    target = size() + len(plan.newcomers)
     door = _doorway.open() if rank() == 0 else None
     if door is not None:
         # If that fails the generation is over for all, and those that were told come back to the door.
         with contextlib.suppress(HorovodInternalError):
-            door.admit(plan.generation, target, plan.newcomers)
+            door.admit(plan.generation, target, len(plan.newcomers))
     try:
         world.grow(plan.generation, target)
     except HorovodInternalError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -44,6 +46,17 @@ def interruptibly(call: Callable[[], _Value]) -> _Value:
         finally:
             del error
     return outcome[0]
+
+
+def own_seat() -> int | None:
+    """This process's number for the launcher; None in jobs that do not change their size."""
+    words = os.environ.get("HORO_SEAT", "")
+    return int(words) if words.strip().isdigit() else None
+
+
+def is_newcomer() -> bool:
+    """Whether this process entered a job that was running already."""
+    return own_seat() is not None and not any(name in os.environ for name in ("HORO_RANK", "HOROVOD_RANK"))
 
 
 class World:
@@ -104,6 +117,9 @@ class World:
             try:
                 runtime = interruptibly(lambda: Runtime(sets, self._before, self._place, handle, list(ranks)))
             except HorovodInternalError as error:
+                if error.code == "stopped" and is_newcomer():
+                    print(f"horo: {error}: this process ends", file=sys.stderr)
+                    raise SystemExit(0) from None
                 message = f"Horovod initialization failed: {error}"
                 raise InitializationError(message, error.code, error.lost_ranks) from None
             self._counters.clear()

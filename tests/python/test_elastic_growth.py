@@ -188,8 +188,13 @@ def test_processes_enter_a_job_that_trains_and_leave_it_again(tmp_path: Path) ->
     job.store.ask_to_leave(1, "its host is needed elsewhere")
     job.store.ask_to_leave(2, "its host is needed elsewhere")
     job.wait_until(5, lambda step, rank, size: size == 2 and rank == 1)
+    # Whose slot is gone before it has entered is not let in.
+    job.store.ask_to_leave(6, "its host is needed elsewhere")
+    job.start(6)
+    assert job.seats[6].wait(30) == 0
     said = job.end()
     assert [job.seats[seat].returncode for seat in (0, 1, 2, 5)] == [0, 0, 0, 0], said
+    assert "the slot of seat 6 is gone: this process ends" in said[6]
     assert "seat 1 leaves the job, as its slot is gone" in said[1]
     assert "seat 2 leaves the job" in said[2]
     assert "seat 0 rank 0 sizes [2, 4, 2]" in said[0] or "seat 0 rank 0 sizes [2, 3, 4, 2]" in said[0], said
