@@ -46,7 +46,8 @@ TEST(Roster, NewSlotsGetNewcomersWithSeatsOfTheirOwn) {
   EXPECT_EQ(orders(all), Orders{}) << "nothing is done twice";
   all.host_ready("c");
   EXPECT_EQ(orders(all), (Orders{"start 4 c/0", "start 5 c/1"}));
-  // Who has left gives its slot back, but not its seat. Whether it has joined yet does not matter: it may do so just now.
+  // Who has left gives its slot back, but not its seat. Whether it has joined yet does not matter: it may do so just
+  // now.
   all.rank_admitted(4, true);
   all.offered({{"a", 3}, {"b", 1}}, kBegin);
   EXPECT_EQ(orders(all), (Orders{"leave 5 c", "leave 4 c"}));

@@ -4,9 +4,9 @@
 // with those that wait, and admits them: it tells each its rank there. A generation is joined like any job, under a
 // name of its own; if somebody of it does not come, it is given up, and the newcomers knock again.
 //
-// A process whose slot is gone is asked to leave. If it is in the job it leaves at a commit; if it is not, it is refused
-// at the door, whether it waits there or knocks later. What a knock comes to is one key of the store that is written
-// once: a newcomer is admitted or refused, never both, whoever comes first.
+// A process whose slot is gone is asked to leave. If it is in the job it leaves at a commit; if it is not, it is
+// refused at the door, whether it waits there or knocks later. What a knock comes to is one key of the store that is
+// written once: a newcomer is admitted or refused, never both, whoever comes first.
 //
 // A process is known here by its seat (HORO_SEAT), which it keeps while its rank changes.
 #pragma once
