@@ -54,6 +54,7 @@ function(horo_programs)
     add_library(horo_cli_parts OBJECT ${cli})
     target_include_directories(horo_cli_parts PUBLIC ${PROJECT_SOURCE_DIR})
     target_compile_options(horo_cli_parts PRIVATE ${HORO_WARNINGS})
+    horo_common_headers(horo_cli_parts)
     target_include_directories(horo_cli_parts PRIVATE ${HORO_YAML_INCLUDE})
     target_link_libraries(horo_cli_parts PUBLIC ${modules} CLI11::CLI11 nlohmann_json::nlohmann_json
       ${HORO_YAML_LIBRARY})

@@ -11,7 +11,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 option(HORO_TESTS "Build the C++ tests (needs GoogleTest)" ON)
-option(HORO_TEST_PCH "Compile the tests with shared precompiled headers" ON)
+option(HORO_PCH "Compile with shared precompiled headers" ON)
 option(HORO_BENCH "Build the benchmarks (needs Google Benchmark) and the peers that are installed" OFF)
 option(HORO_EXAMPLES "Build the example programs" ON)
 option(HORO_FUZZ "Build every *_fuzz.cc as a libFuzzer program (needs clang)" OFF)

@@ -112,12 +112,13 @@ ensure_torch() {
   [ "$(wc -l <$stamp)" = 1 ] || { tail -n +2 $stamp && say "rm $stamp tries again"; }
 }
 
-# Frameworks and launchers that only tests and examples use: python/requirements-NAME.txt.
+# Frameworks and launchers that only tests and examples use: python/requirements-NAME.txt. Most of their modules are
+# never imported: those that are get compiled then.
 ensure_list() { # NAME
   local stamp=.venv/.$1 list=python/requirements-$1.txt
   [ ! -f "$stamp" ] || [ ! "$stamp" -nt "$list" ] || return 0
   say "installing the list $1 into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -r "$list" ||
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r "$list" ||
     say "$list could not be installed; the tests that need it are skipped"
   touch "$stamp"
 }
@@ -132,7 +133,7 @@ install_torch() { # LIST: says what went wrong
     say "with builds for CPUs (PIP_EXTRA_INDEX_URL), or set TORCH=any to take this one"
   else
     say "installing PyTorch into .venv" >&2
-    "${pip[@]}" install "${quiet[@]}" -r "$1" >&2 ||
+    "${pip[@]}" install "${quiet[@]}" --no-compile -r "$1" >&2 ||
       say "PyTorch could not be installed; its tests and examples are skipped"
   fi
 }

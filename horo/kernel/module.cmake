@@ -26,7 +26,8 @@ else()
   list(APPEND kernel_flags -Wno-psabi -Wno-ignored-attributes -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 function(kernel_isa file)
-  set_source_files_properties(${folder}/${file} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}")
+  set_source_files_properties(${folder}/${file} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}"
+    SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 kernel_isa(generic.cc)
