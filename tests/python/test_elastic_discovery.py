@@ -167,7 +167,7 @@ def test_settings_are_those_of_horovod() -> None:
     settings = ElasticSettings(hosts, 2, 4, 60, 3, (1, 8), num_proc=2, verbose=1, key=b"secret")
     assert isinstance(settings, BaseSettings)
     assert (settings.elastic, settings.num_proc, settings.nics, settings.cooldown_range) == (True, 2, None, (1, 8))
-    assert settings.limits.variables()["HORO_ELASTIC_MAX_RANKS"] == "4"
+    assert (settings.limits.variables()["HORO_ELASTIC_MAX_RANKS"], settings.timeout_s) == ("4", 30)
     assert "secret" not in repr(settings)
     again = pickle.loads(pickle.dumps(settings))
     assert (settings.discovery, again.discovery, again.min_num_proc) == (hosts, None, 2)

@@ -19,7 +19,7 @@ from horovod.common.elastic import notification_manager
 from horovod.runner.common.util.hosts import INVALID_SLOT_INFO, SlotInfo
 from horovod.runner.common.util.timeout import TimeoutException
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript, HostUpdateResult
-from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.driver import ElasticDriver, Results
 from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvous_handler
 from horovod.runner.elastic.worker import WorkerNotificationManager
 
@@ -125,6 +125,15 @@ class Workers:
         (self.folder / "stop").touch()
 
 
+def results_of(driver: ElasticDriver) -> Results:
+    too_late = threading.Timer(LIMIT_SECONDS, driver.stop, ["the job did not end by itself"])
+    too_late.start()
+    try:
+        return driver.get_results()
+    finally:
+        too_late.cancel()
+
+
 @pytest.fixture
 def workers(tmp_path: Path) -> Iterator[Workers]:
     found = Workers(tmp_path)
@@ -171,7 +180,7 @@ def test_a_job_grows_loses_a_worker_shrinks_and_ends_with_results(workers: Worke
         workers.wait_until(0, lambda rank, size: (rank, size) == (0, 1))
         assert not driver.finished()
         workers.stop_training()
-        results = driver.get_results()
+        results = results_of(driver)
     finally:
         driver.stop()
     assert results.error_message is None
@@ -198,7 +207,7 @@ def test_a_lost_worker_is_replaced_in_its_slot_after_the_cooldown(workers: Worke
         assert time.monotonic() - killed > 1
         assert (workers.slots[2].hostname, workers.slots[2].local_rank) == ("localhost", 0)
         workers.stop_training()
-        results = driver.get_results()
+        results = results_of(driver)
     finally:
         driver.stop()
     codes = {name: code for name, (code, _) in results.worker_results.items()}
@@ -213,7 +222,7 @@ def test_too_many_losses_end_the_job_and_its_workers(workers: Workers) -> None:
         workers.wait_until(0, lambda rank, size: size == 2)
         workers.wait_until(1, lambda rank, size: size == 2)
         workers.processes[1].send_signal(signal.SIGKILL)
-        results = driver.get_results()
+        results = results_of(driver)
     finally:
         driver.stop()
     assert results.error_message == "the job has lost workers more often than its reset limit, 0, allows"
@@ -227,7 +236,7 @@ def test_too_many_losses_end_the_job_and_its_workers(workers: Workers) -> None:
 def test_workers_that_fail_are_the_result(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     driver = ElasticDriver(None, FixedHosts({"localhost": 2}), 1, None, timeout=30)
     driver.start(2, Workers(tmp_path, fail_at_once).create)
-    results = driver.get_results()
+    results = results_of(driver)
     assert driver.finished()
     codes = {name: code for name, (code, _) in results.worker_results.items()}
     assert codes["localhost[0]"] == 7 or codes["localhost[1]"] == 7, codes
@@ -239,8 +248,21 @@ def test_workers_that_fail_are_the_result(tmp_path: Path, capfd: pytest.CaptureF
 
     driver = ElasticDriver(None, FixedHosts({"localhost": 1}), 1, None)
     driver.start(1, raise_it)
-    assert driver.get_results().worker_results["localhost[0]"][0] == 1
+    assert results_of(driver).worker_results["localhost[0]"][0] == 1
     assert "LookupError: no such host" in capfd.readouterr().err
+
+
+def test_a_worker_that_never_starts_is_not_waited_for(workers: Workers) -> None:
+    def create(slot: SlotInfo, events: list[threading.Event]) -> tuple[int, float]:
+        return (3, time.time()) if slot.local_rank == 0 else workers.create(slot, events)
+
+    driver = ElasticDriver(None, FixedHosts({"localhost": 2}), 1, None, timeout=30)
+    begin = time.monotonic()
+    driver.start(2, create)
+    results = results_of(driver)
+    assert time.monotonic() - begin < 15, "HORO_TIMEOUT is 20 s"
+    codes = {name: code for name, (code, _) in results.worker_results.items()}
+    assert codes == {"localhost[0]": 3, "localhost[1]": 1}, workers.all_said()
 
 
 def test_a_shutdown_event_stops_the_job(tmp_path: Path) -> None:
@@ -250,7 +272,7 @@ def test_a_shutdown_event_stops_the_job(tmp_path: Path) -> None:
     driver.start(1, workers.create)
     workers.wait_until(0, lambda rank, size: size == 1)
     event.set()
-    assert driver.get_results().worker_results["localhost[0]"][0] == -signal.SIGKILL
+    assert results_of(driver).worker_results["localhost[0]"][0] == -signal.SIGKILL
 
 
 def test_hosts_are_not_waited_for_without_a_limit() -> None:

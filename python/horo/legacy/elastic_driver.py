@@ -362,7 +362,6 @@ class ElasticDriver:
 
     def _take_end(self, worker: _Worker, code: int, when: float) -> None:
         assert self._job is not None
-        is_loss = False
         with self._changed:
             del self._workers[worker.ticket.seat]
             asked = worker.leaves_until is not None and bool(self._workers)  # The last one ends the job.
