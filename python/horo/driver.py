@@ -69,6 +69,15 @@ class Ticket(NamedTuple):
     rank: int | None  # None: it comes later.
     variables: Mapping[str, str] = {}  # For its environment.
 
+    def environment(self, key_file: str, host_name: str) -> dict[str, str]:
+        """For a process that is started with variables; the file with the job's key is where that process is."""
+        terms = self.terms
+        found = {"HORO_STORE": terms.store or "", "HORO_JOB_ID": terms.job, "HORO_KEY_FILE": key_file}
+        if terms.on_one_machine:
+            found["HORO_INTERFACE"] = LOOPBACK
+        seat = {"HORO_SEAT": str(self.seat), "HOROVOD_HOSTNAME": host_name}
+        return {**found, **self.limits.variables(), **seat, **self.variables}
+
 
 class ElasticJob:
     """The driver's part: the store where processes meet, at `address`, and who they are."""
@@ -93,6 +102,16 @@ class ElasticJob:
 
     def later_ticket(self, seat: int) -> Ticket:
         return Ticket(self._terms, self.limits, seat, None)
+
+    @property
+    def is_on_one_machine(self) -> bool:
+        return self._terms.on_one_machine
+
+    def write_key(self, path: str) -> None:
+        """Into a new file that only this user can read."""
+        assert self._terms.key is not None
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(self._terms.key)
 
     def ended(self, ticket: Ticket) -> None:
         """That process is gone: nobody need wait for it to join."""
@@ -123,18 +142,23 @@ class Cooldowns:
 
     USUAL = (1.0, 60.0)
 
-    def __init__(self, seconds: Sequence[float] | None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        seconds: Sequence[float] | None,
+        now: Callable[[], float] = time.monotonic,
+        draw: Callable[[float, float], float] = random.uniform,
+    ) -> None:
         low, high = seconds or self.USUAL
         if not 0 <= low <= high:
             raise ValueError(f"cooldown_range is {seconds}: seconds, at least and at most")
-        self._low, self._high, self._now = low, high, now
+        self._low, self._high, self._now, self._draw = low, high, now, draw
         self._losses: dict[Hashable, int] = {}
         self._until: dict[Hashable, float] = {}
 
     def lost_at(self, place: Hashable) -> None:
         count = self._losses.get(place, 0)
         self._losses[place] = count + 1
-        wait = min(self._high, self._low * 2 ** min(count, 30) + random.uniform(0, self._low))
+        wait = min(self._high, self._low * 2 ** min(count, 30) + self._draw(0, self._low))
         self._until[place] = self._now() + wait
 
     def is_over(self, place: Hashable) -> bool:

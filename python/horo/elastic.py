@@ -19,8 +19,9 @@ from typing import Any
 
 from horo.basics import init, is_initialized, rank, reform, size
 from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horo.listeners import tell_listeners
 from horo.objects import allgather_object
-from horo.resize import REMOVED, changes_that_wait, is_newcomer, own_seat, resize
+from horo.resize import HostUpdateResult, changes_that_wait, is_newcomer, own_seat, resize
 
 # Failures without a lost rank so often, and nothing committed in between: they will not go away.
 _MOST_RESETS = 3
@@ -64,7 +65,9 @@ class State:
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks when rank 0 was told that hosts have changed."""
         if is_initialized() and rank() == 0 and (waiting := changes_that_wait()):
-            self.on_hosts_updated(time.time(), waiting)
+            now = time.time()
+            self.on_hosts_updated(now, waiting)
+            tell_listeners(now, waiting)
         before = newest = self._last_updated_timestamp
         result = 0
         while not self._host_messages.empty():
@@ -75,7 +78,7 @@ class State:
         before, newest, result = self._bcast_object((before, newest, result))
         self._last_updated_timestamp = newest
         if newest > before:
-            raise HostsUpdatedInterrupt(result == REMOVED)
+            raise HostsUpdatedInterrupt(result == HostUpdateResult.removed)
 
     def save(self) -> None:
         raise NotImplementedError

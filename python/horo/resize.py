@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import os
 import sys
+from enum import IntFlag
 from typing import NamedTuple
 
 from horo._horo import Door, Runtime
@@ -16,7 +17,14 @@ from horo.objects import allgather_object, broadcast_object
 from horo.process_sets import follow_growth
 from horo.world import is_newcomer, own_seat, world
 
-REMOVED, ADDED = 1, 2  # Horovod's HostUpdateResult.
+
+class HostUpdateResult(IntFlag):
+    """What has happened to the hosts and slots of a job, or is to happen at the next commit."""
+
+    no_update = 0
+    removed = 1
+    added = 2
+    mixed = 3
 
 
 def most_ranks() -> int:
@@ -100,15 +108,18 @@ class _Plan(NamedTuple):
     can_grow: bool = True
 
 
-def changes_that_wait() -> int:
-    """On rank 0: whether somebody has come or is to leave, as REMOVED and ADDED. Asks the store only after news."""
+def changes_that_wait() -> HostUpdateResult:
+    """On rank 0: whether somebody has come or is to leave. Asks the store only after news."""
+    found = HostUpdateResult.no_update
     if not _doorway.news(0):
-        return 0
+        return found
     newcomers, leavers = _doorway.look()
     # Whoever was asked to leave may be gone, or was never here. Where that is not known, all ranks find out together.
     if _doorway.seats is not None:
         leavers = [seat for seat in leavers if seat in _doorway.seats]
-    return (ADDED if newcomers and size() < most_ranks() else 0) | (REMOVED if leavers else 0)
+    if newcomers and size() < most_ranks():
+        found |= HostUpdateResult.added
+    return found | HostUpdateResult.removed if leavers else found
 
 
 class Change(NamedTuple):
@@ -185,4 +196,4 @@ def _grow(plan: _Plan) -> bool:
     return True
 
 
-__all__ = ["ADDED", "REMOVED", "Change", "changes_that_wait", "forget_door", "is_newcomer", "own_seat", "resize"]
+__all__ = ["Change", "HostUpdateResult", "changes_that_wait", "forget_door", "is_newcomer", "own_seat", "resize"]

@@ -126,7 +126,9 @@ def test_horovods_names_resolve() -> None:
     from horovod.ray.runner import MiniSettings
     from horovod.ray.utils import detect_nics, nics_to_env_var
     from horovod.ray.worker import BaseHorovodWorker as Worker
+    from horovod.runner.elastic.discovery import HostDiscovery
 
+    assert issubclass(Discovery, HostDiscovery)
     assert (horovod.ray.RayExecutor, horovod.ray.BaseHorovodWorker, Worker) == (RayExecutor, *[BaseHorovodWorker] * 2)
     assert (horovod.ray.ElasticRayExecutor, Elastic, Discovery) == (*[ElasticRayExecutor] * 2, RayHostDiscovery)
     ray_logger.log({"nobody": "listens"})

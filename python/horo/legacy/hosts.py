@@ -14,13 +14,13 @@ class HostInfo:
     slots: int
 
     @staticmethod
-    def from_string(host_string: str) -> HostInfo:
-        """Of "host:4"; without a number the host has one slot. An IPv6 address with a number is "[::1]:4"."""
+    def from_string(host_string: str, slots_if_none: int = 1) -> HostInfo:
+        """Of "host:4", or of "host" alone. An IPv6 address with a number is "[::1]:4"."""
         words = host_string.strip()
         name, colon, slots = words.rpartition(":")
         is_address = words.count(":") > 1 and not (words.startswith("[") and name.endswith("]"))
         if not colon or is_address:
-            return HostInfo(words.strip("[]"), 1)
+            return HostInfo(words.strip("[]"), slots_if_none)
         if not name or not slots.isdecimal() or int(slots) < 1:
             raise ValueError(f"{host_string!r} is not of the form host:slots, with one slot or more")
         return HostInfo(name.strip("[]"), int(slots))

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 
-
-class HostDiscovery(Protocol):
-    """What create_settings(discovery=...) takes."""
-
-    def find_available_hosts_and_slots(self) -> Mapping[str, int]:
-        """Addresses of nodes, and how many ranks each may have now."""
+from horo.discovery import HostDiscovery
 
 
-class RayHostDiscovery:
+class RayHostDiscovery(HostDiscovery):
     """All that Ray's nodes have, in use or not.
 
     Args:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from horo.discovery import HostDiscovery
 from horo.driver import Limits
 from horo.legacy.timeout import Timeout
-from horo.ray.discovery import HostDiscovery
 
 
 @dataclass

@@ -1,3 +1,4 @@
 from horo.elastic import ObjectState, State, run_fn
+from horo.listeners import WorkerNotificationManager, notification_manager
 
-__all__ = ["ObjectState", "State", "run_fn"]
+__all__ = ["ObjectState", "State", "WorkerNotificationManager", "notification_manager", "run_fn"]

@@ -1,0 +1,3 @@
+from horo.legacy.settings import BaseSettings, Settings
+
+__all__ = ["BaseSettings", "Settings"]

@@ -1,0 +1,1 @@
+"""Elastic jobs: hosts, and drivers that start workers there."""

@@ -1,0 +1,3 @@
+from horo.legacy.settings import ElasticSettings
+
+__all__ = ["ElasticSettings"]

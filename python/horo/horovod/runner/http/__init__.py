@@ -1,0 +1,1 @@
+"""Where Horovod has its rendezvous."""

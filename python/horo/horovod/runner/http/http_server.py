@@ -1,0 +1,3 @@
+from horo.legacy.rendezvous import RendezvousServer
+
+__all__ = ["RendezvousServer"]
