@@ -30,6 +30,7 @@ void DoorWatch::add(Wish wish) {
 }
 
 void DoorWatch::ask_to_leave(int seat, const std::string& why) { add({Wish::Kind::kLeave, seat, why}); }
+void DoorWatch::turn_away(int seat, const std::string& why) { add({Wish::Kind::kTurnAway, seat, why}); }
 void DoorWatch::newcomer_ended(int seat) { add({Wish::Kind::kEnded, seat, {}}); }
 void DoorWatch::look() { add({Wish::Kind::kLook, 0, {}}); }
 
@@ -78,39 +79,46 @@ void DoorWatch::fulfil(const std::vector<Wish>& wishes) {
   const Deadline limit = Deadline::after(kLimit);
   for (const Wish& wish : wishes) {
     if (wish.kind == Wish::Kind::kEnded) newcomer_ended(wish.seat, limit);
-    if (wish.kind != Wish::Kind::kLeave || !connect(limit)) continue;
-    // Without an answer the rank stays, and is ended at its limit.
-    if (!rendezvous::Door(*store_, options_.job).ask_to_leave(wish.seat, wish.why, limit).ok()) store_.reset();
+    if (wish.kind == Wish::Kind::kLeave || wish.kind == Wish::Kind::kTurnAway) ask_to_leave(wish, limit);
   }
 }
 
-void DoorWatch::newcomer_ended(int seat, Deadline limit) {
-  std::optional<std::set<int>> admitted;
-  if (connect(limit)) {
-    rendezvous::Door door(*store_, options_.job);
-    if (auto found = door.admitted(limit); found.ok()) admitted = std::move(*found);
-    door.newcomer_ended(seat, limit);
-  }
+// Without an answer the rank stays, and is ended at its limit.
+void DoorWatch::ask_to_leave(const Wish& wish, Deadline limit) {
+  if (!connect(limit)) return;
+  if (!rendezvous::Door(*store_, options_.job).ask_to_leave(wish.seat, wish.why, limit).ok()) return store_.reset();
+  if (wish.kind != Wish::Kind::kTurnAway) return;
+  // From now on it is not let in: who is not in will not be.
+  std::optional<std::set<int>> in = admitted(limit);
+  if (!in) return;
   const std::lock_guard lock(mutex_);
-  answer_.ended[seat] = admitted && admitted->contains(seat);
+  if (!in->contains(wish.seat)) answer_.refused.insert(wish.seat);
+  answer_.admitted = std::move(in);
+  wake_.signal();
+}
+
+std::optional<std::set<int>> DoorWatch::admitted(Deadline limit) {
+  if (!connect(limit)) return {};
+  auto found = rendezvous::Door(*store_, options_.job).admitted(limit);
+  if (found.ok()) return std::move(*found);
+  store_.reset();
+  return {};
+}
+
+void DoorWatch::newcomer_ended(int seat, Deadline limit) {
+  std::optional<std::set<int>> in = admitted(limit);
+  if (in) rendezvous::Door(*store_, options_.job).newcomer_ended(seat, limit);
+  const std::lock_guard lock(mutex_);
+  answer_.ended[seat] = in && in->contains(seat);
   // Others may have been let in with it: how many ranks are left is told when it is lost.
-  if (admitted) answer_.admitted = std::move(admitted);
+  if (in) answer_.admitted = std::move(in);
   wake_.signal();
 }
 
 void DoorWatch::find_admitted(bool asked) {
-  std::optional<std::set<int>> admitted;
-  const Deadline limit = Deadline::after(kLimit);
-  if (connect(limit)) {
-    auto found = rendezvous::Door(*store_, options_.job).admitted(limit);
-    if (found.ok()) {
-      admitted = std::move(*found);
-    } else {
-      store_.reset();
-    }
-  }
+  std::optional<std::set<int>> in = admitted(Deadline::after(kLimit));
   const std::lock_guard lock(mutex_);
-  if (admitted) answer_.admitted = std::move(admitted);
+  if (in) answer_.admitted = std::move(in);
   answer_.looked |= asked;
   wake_.signal();
 }

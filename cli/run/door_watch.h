@@ -22,6 +22,8 @@ class DoorWatch {
   static Result<std::unique_ptr<DoorWatch>> start(const net::Address& at, const rendezvous::TcpStoreOptions& options);
 
   void ask_to_leave(int seat, const std::string& why);
+  /// The same for one that may not have been let in yet: the answer tells when it will not be.
+  void turn_away(int seat, const std::string& why);
   /// The answer tells whether it had been let in.
   void newcomer_ended(int seat);
   /// Every kInterval, from now on or no more.
@@ -33,6 +35,7 @@ class DoorWatch {
     std::optional<std::set<int>> admitted;  ///< Seats that came later and are ranks now. Nothing: it is not known.
     bool looked = false;                    ///< What look() asked for.
     std::map<int, bool> ended;              ///< Newcomers that have: whether they had been let in.
+    std::set<int> refused;                  ///< Of those who were turned away; the others leave as ranks do.
   };
   /// Readable when there is an answer.
   int fd() const { return wake_.fd(); }
@@ -42,7 +45,7 @@ class DoorWatch {
 
  private:
   struct Wish {
-    enum class Kind : uint8_t { kLeave, kEnded, kLook } kind;
+    enum class Kind : uint8_t { kLeave, kTurnAway, kEnded, kLook } kind;
     int seat = 0;
     std::string why;
   };
@@ -53,8 +56,11 @@ class DoorWatch {
   /// Whether the store is there.
   bool connect(Deadline limit);
   void fulfil(const std::vector<Wish>& wishes);
+  void ask_to_leave(const Wish& wish, Deadline limit);
   void newcomer_ended(int seat, Deadline limit);
   void find_admitted(bool asked);
+  /// Nothing: the store does not answer.
+  std::optional<std::set<int>> admitted(Deadline limit);
 
   net::Wake wake_;
   net::Address at_;

@@ -85,7 +85,8 @@ bool Growth::note_exit(pid_t pid, int status) {
 }
 
 void Growth::ask_to_leave(int seat, const std::string& why) {
-  if (door_) door_->ask_to_leave(seat, why);
+  if (!door_) return;
+  newcomers_.contains(seat) ? door_->turn_away(seat, why) : door_->ask_to_leave(seat, why);
 }
 
 void Growth::rank_ended(const RankEnd& end, Time now) {
@@ -126,6 +127,7 @@ Growth::Step Growth::step(Time now) {
       roster_.rank_admitted(seat, was_in);
       step.ended.push_back({held.mapped(), was_in});
     }
+    for (int seat : answer.refused) roster_.refused(seat);
     door_->look_often(!newcomers_.empty());
   }
   step.looked |= std::exchange(nobody_to_ask_, false);

@@ -101,6 +101,12 @@ bool Roster::is_admitted(int seat) const {
   return found != seats_.end() && found->second.admitted;
 }
 
+void Roster::refused(int seat) {
+  const auto found = seats_.find(seat);
+  if (found == seats_.end() || std::exchange(found->second.ending, true)) return;
+  steps_.push_back({.kind = Kind::kEnd, .host = found->second.host, .seat = seat, .words = {}});
+}
+
 std::vector<Roster::Step> Roster::step(Time now) {
   give_up_silent_hosts(now);
   end_those_who_stay(now);

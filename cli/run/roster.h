@@ -65,6 +65,8 @@ class Roster {
   void rank_ended(const RankEnd& end, Time now);
   void rank_admitted(int seat, bool admitted);
   bool is_admitted(int seat) const;
+  /// One that was asked to leave had not been admitted, and will not be: nobody waits for it to leave.
+  void refused(int seat);
   /// Training is at its end: nobody is needed any more.
   void stop() { stopped_ = true; }
 

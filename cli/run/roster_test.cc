@@ -52,7 +52,12 @@ TEST(Roster, NewSlotsGetNewcomersWithSeatsOfTheirOwn) {
   all.offered({{"a", 3}, {"b", 1}}, kBegin);
   EXPECT_EQ(orders(all), (Orders{"leave 5 c", "leave 4 c"}));
   all.rank_ended({4}, kBegin);
-  all.rank_ended({5}, kBegin);
+  // The other had not joined, and will not any more.
+  all.refused(5);
+  EXPECT_EQ(orders(all), Orders{"end 5 c"});
+  all.refused(5);
+  EXPECT_EQ(orders(all), Orders{}) << "nothing is done twice";
+  all.rank_ended({.rank = 5, .signal = SIGTERM, .asked = true}, kBegin);
   EXPECT_EQ(orders(all), Orders{"release c"});
   all.offered({{"a", 3}, {"b", 1}, {"c", 1}}, kBegin);
   EXPECT_EQ(orders(all), Orders{"reach c"});

@@ -23,8 +23,6 @@ using horo::rendezvous::TcpStore;
 constexpr auto kConnectLimit = std::chrono::seconds(5);
 /// A launcher that does not answer must not hold up training.
 constexpr auto kCallLimit = std::chrono::seconds(2);
-/// How long the watching thread does not look whether it is to end.
-constexpr auto kPause = std::chrono::milliseconds(200);
 
 /// Counts the news on a connection and a thread of its own.
 class Watch {
@@ -33,7 +31,9 @@ class Watch {
 
   Status start(horo::Log& log) {
     HORO_ASSIGN(thread_, horo::Thread::start("horo-door", [this, &log](const std::stop_token& stop) {
-                  while (!stop.stop_requested() && !is_gone()) step(log);
+                  const std::stop_callback wake(stop, [this] { store_->interrupt(); });
+                  while (step(stop, log)) {
+                  }
                 }));
     return {};
   }
@@ -51,14 +51,10 @@ class Watch {
   }
 
  private:
-  bool is_gone() {
-    const std::lock_guard lock(mutex_);
-    return gone_;
-  }
-
-  void step(horo::Log& log) {
-    const Status news = door_.await_news(seen_ + 1, Deadline::after(kPause));
-    if (news.code() == Code::kTimeout) return;
+  /// Whether there may be more.
+  bool step(const std::stop_token& stop, horo::Log& log) {
+    const Status news = door_.await_news(seen_ + 1, Deadline::never());
+    if (stop.stop_requested()) return false;
     const std::lock_guard lock(mutex_);
     if (news.ok()) {
       ++seen_;
@@ -67,6 +63,7 @@ class Watch {
       log.warning("the launcher is gone: the job goes on, but nobody can enter it any more (", news, ")");
     }
     changed_.notify_all();
+    return news.ok();
   }
 
   std::unique_ptr<TcpStore> store_;

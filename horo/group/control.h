@@ -124,6 +124,23 @@ class Control : public GroupHost {
     uint64_t offset;
   };
 
+  /// Somebody waits for these ranks as long as it lives: whoever says goodbye counts as lost at once. Made and ended
+  /// without the mutex.
+  class Wanted {
+   public:
+    Wanted(Control& control, const std::vector<int>& ranks) : control_(control), ranks_(ranks) { tell(true); }
+    ~Wanted() { tell(false); }
+    Wanted(const Wanted&) = delete;
+    Wanted& operator=(const Wanted&) = delete;
+
+   private:
+    void tell(bool wanted) {
+      control_.post([&control = control_, ranks = ranks_, wanted] { control.want(ranks, wanted); });
+    }
+    Control& control_;
+    const std::vector<int> ranks_;
+  };
+
   void post(std::function<void()> task);
   void loop(const std::stop_token& stop);
   void say_goodbye();
@@ -152,6 +169,7 @@ class Control : public GroupHost {
   /// and evicted if it is frozen.
   bool wait_for_news(std::unique_lock<std::mutex>& lock, const std::vector<int>& from, Deadline deadline);
   void fade(int rank);
+  void want(const std::vector<int>& ranks, bool wanted);
 
   void send(int rank, ControlType type, std::span<const std::byte> payload, const About& about = {});
   void serve_more();
@@ -184,6 +202,7 @@ class Control : public GroupHost {
   rendezvous::Suspicion suspicion_;
   std::map<int, Time> waits_;   ///< Ranks that some group waits for, and when that was last said.
   std::vector<int> watched_;    ///< Whom the suspicion watches.
+  std::multiset<int> wanted_;   ///< Ranks that some caller waits for, and that need not fade if they have left.
   std::map<int, Time> fading_;  ///< Ranks that said goodbye or whose stream ended, and when they count as lost.
   std::map<uint64_t, std::shared_ptr<Group>> groups_;
   std::map<std::vector<int>, std::vector<Join>> joins_;  ///< Groups that this rank is the first member of.

@@ -34,6 +34,7 @@ std::string difference(const std::map<int, GroupOffer>& join) {
 }  // namespace
 
 Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, GroupOffer offer, Deadline deadline) {
+  const Wanted wanted(*this, ranks);
   std::unique_lock lock(mutex_);
   offer.attempt = ++attempts_;
   const JoinGroup wish{ranks, std::move(offer)};

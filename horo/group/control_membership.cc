@@ -59,10 +59,25 @@ void Control::lose(int rank, LossReason reason) {
 }
 
 // A rank that leaves has completed its operations, but what it sent may still be on its way to those who have not. So
-// it counts as lost when somebody misses it (found_dead, stream_ended), or after a while. A rank whose stream ended
-// gets as long to say goodbye or to show that it was killed.
+// it counts as lost when somebody misses it (found_dead, stream_ended, whoever reforms the job or makes a group with
+// it), or after a while. A rank whose stream ended gets as long to say goodbye or to show that it was killed.
 void Control::fade(int rank) {
-  if (!membership_.lost().contains(rank)) fading_.try_emplace(rank, Clock::now() + kFadeLimit);
+  if (membership_.lost().contains(rank)) return;
+  fading_.try_emplace(rank, Clock::now() + kFadeLimit);
+  // Not at once: a message of its may be in our hands.
+  if (links_.at(rank)->said_goodbye && wanted_.contains(rank)) post([this, rank] { lose(rank, LossReason::kLeft); });
+}
+
+void Control::want(const std::vector<int>& ranks, bool wanted) {
+  for (int rank : ranks) {
+    if (rank == options_.self.rank) continue;
+    if (!wanted) {
+      wanted_.erase(wanted_.find(rank));
+      continue;
+    }
+    wanted_.insert(rank);
+    if (fading_.contains(rank)) fade(rank);
+  }
 }
 
 void Control::step(const rendezvous::Input& input) {
@@ -266,6 +281,7 @@ std::optional<std::string> Control::fenced() const {
 }
 
 std::vector<int> Control::members_without(const std::vector<int>& gone, Deadline deadline) {
+  const Wanted wanted(*this, gone);
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline.at(), [&] {
     return fenced_ || broken_ || std::none_of(gone.begin(), gone.end(), [&](int rank) {

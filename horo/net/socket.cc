@@ -183,5 +183,6 @@ Status Socket::receive_all(std::span<std::byte> into, Deadline deadline) const {
 }
 
 void Socket::shutdown_send() const { ::shutdown(fd(), SHUT_WR); }
+void Socket::shutdown_both() const { ::shutdown(fd(), SHUT_RDWR); }
 
 }  // namespace horo::net

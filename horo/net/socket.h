@@ -85,6 +85,8 @@ class Socket {
   Result<std::string> congestion_control() const;
   /// Ends this side's stream: the peer receives kEnd after what was sent.
   void shutdown_send() const;
+  /// Ends both streams: whoever waits for this socket, on another thread say, is told that it has ended.
+  void shutdown_both() const;
 
   Result<Address> local_address() const;
   Result<Address> peer_address() const;

@@ -53,6 +53,9 @@ class TcpStore final : public RequestStore {
     return connect(std::span(&to, 1), options, deadline);
   }
 
+  /// Ends the call under way on another thread, and all later ones, with kPeerLost.
+  void interrupt() { channel_.socket().shutdown_both(); }
+
  private:
   explicit TcpStore(net::Channel channel) : channel_(std::move(channel)) {}
   Result<StoreReply> exchange(const StoreRequest& request, Deadline deadline) override;

@@ -216,8 +216,9 @@ def _synchronise(state: State) -> None:
         )
     state.sync()
     if any(empty):
-        digests = allgather_object(_digest(state), "horo.elastic.digest")
-        wrong = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
+        concerned = state._is_empty or rank() == 0
+        digests = allgather_object(_digest(state) if concerned else None, "horo.elastic.digest")
+        wrong = [rank for rank, digest in enumerate(digests) if empty[rank] and digest != digests[0]]
         if wrong:
             raise HorovodInternalError(f"what rank(s) {wrong} got is not the state of rank 0", "corrupt")
     state._is_empty = False
