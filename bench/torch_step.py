@@ -6,8 +6,9 @@ without gradients as views of the buckets), and with torch's DDP over gloo, and 
 All variants run in the same processes, in turns, in every round. "none" is the same step at the same
 time, without communication. The overhead of a variant is its time less that of "none" in the same round.
 
-The C library is told to keep the memory that is freed. Otherwise it gives back what happens to lie at the end of its
-heap, and that variant alone pays for new pages: a gradient of 25 MB is 6104 page faults, 15 ms on a virtual machine.
+Allocators are told to keep the memory that is freed: the C library's, and mimalloc, which torch has on aarch64.
+Otherwise they give back what happens to lie at the end of a heap, or is not used for 10 ms, and that variant alone pays
+for new pages: a gradient of 25 MB is 6104 page faults, 15 ms on a virtual machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")  # Read when torch is loaded.
 import torch
 import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
