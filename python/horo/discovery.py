@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ from horo.legacy.hosts import HostInfo
 SCRIPT_SECONDS = 10.0
 _MOST_PRINTED = 1 << 20
 _MOST_COMPLAINT = 200
+_HOST_NAME = re.compile(r"[\w.:%\[\]-]+", re.ASCII)  # Addresses of IPv6 too.
 
 
 class HostDiscovery(abc.ABC):
@@ -62,9 +64,10 @@ class HostDiscoveryScript(HostDiscovery):
 
     def _host_of(self, words: str) -> HostInfo:
         try:
-            if len(words.split()) > 1:
+            host = HostInfo.from_string(words, self._slots)
+            if not _HOST_NAME.fullmatch(host.hostname):
                 raise ValueError(f"{words!r} is no name of a host")
-            return HostInfo.from_string(words, self._slots)
+            return host
         except ValueError as error:
             raise self._trouble(f"printed what is no list of hosts: {error}") from None
 

@@ -57,6 +57,7 @@ def test_a_script_tells_of_hosts(tmp_path: Path) -> None:
         ("kill -9 $$", "ended with signal 9"),
         ("/no/such/program", "ended with exit code 127"),
         ("echo 'error: try again'", "printed what is no list of hosts: 'error: try again'"),
+        ("echo '<html>'", "printed what is no list of hosts: '<html>' is no name of a host"),
         ("echo a:many", "'a:many' is not of the form host:slots"),
         ("echo a:0", "one slot or more"),
         ("printf 'a:1\\na:2\\n'", "names a with 1 and with 2 slots"),
