@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ def test_hosts_keep_their_order_and_changes_are_told() -> None:
 
 def test_the_blacklist_is_for_good_without_a_cooldown() -> None:
     now = [0.0]
-    hosts = HostManager(FixedHosts({"a": 2, "b": 1}), now=lambda: now[0])
+    hosts = HostManager(FixedHosts({"a": 2, "b": 1}), new_state=partial(HostState, now=lambda: now[0]))
     hosts.update_available_hosts()
     event = hosts.get_host_event("a")
     hosts.blacklist("a")
@@ -140,7 +141,8 @@ def test_the_blacklist_is_for_good_without_a_cooldown() -> None:
 
 def test_a_host_comes_back_after_its_cooldown_which_grows() -> None:
     now = [0.0]
-    hosts = HostManager(FixedHosts({"a": 2, "b": 1}), (10, 60), now=lambda: now[0], draw=lambda low, high: high / 2)
+    state = partial(HostState, now=lambda: now[0], draw=lambda low, high: high / 2)
+    hosts = HostManager(FixedHosts({"a": 2, "b": 1}), (10, 60), state)
     hosts.update_available_hosts()
     for seconds in (15, 25, 45, 60, 60):  # 10 * 2^n, and half of 10; 60 at most.
         begin = now[0]

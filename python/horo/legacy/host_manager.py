@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -103,19 +104,18 @@ class DiscoveredHosts:
 
 
 class HostManager:
-    """`now` and `draw` are for tests."""
+    """`new_state` is for tests: a HostState with another clock."""
 
     def __init__(
         self,
         discovery: HostDiscovery,
         cooldown_range: Sequence[float] | None = None,
-        now: Callable[[], float] = time.monotonic,
-        draw: Callable[[float, float], float] = random.uniform,
+        new_state: Callable[[Sequence[float] | None], HostState] = HostState,
     ) -> None:
         if cooldown_range is not None:
             check_cooldowns(cooldown_range)
         self._discovery = discovery
-        self._new_state = lambda: HostState(cooldown_range, now, draw)
+        self._new_state = functools.partial(new_state, cooldown_range)
         self._states: dict[str, HostState] = {}
         self._lock = threading.RLock()
         self._current = DiscoveredHosts({}, [])
