@@ -123,7 +123,7 @@ if wanted cpu; then
     cli/bench/pattern.cc cli/bench/protocol.cc build/gpu/libhoro_base.a -ldl -lpthread \
     -o build/gpu/bin/horo_peer_openmpi >"$logs/openmpi-peer.log" 2>&1 && peers+=,openmpi
   for ranks in ${CPU_RANKS:-2 4 8 16}; do
-    run "cpu-$ranks" 90 horo bench allreduce -np "$ranks" --sizes 4,64K,1M,64M --rounds 5 --seconds 0.05 --peers $peers
+    run "cpu-$ranks" 200 horo bench allreduce -np "$ranks" --sizes 4,64K,1M,64M --rounds 5 --seconds 0.05 --peers $peers
     cat "$logs/cpu-$ranks.log"
   done
 fi

@@ -52,10 +52,21 @@ def join(where: str, rank: int, size: int, **arguments: object) -> None:
     dist.init_process_group("horo", init_method=where, rank=rank, world_size=size, **arguments)
 
 
+def join_at(store: dist.Store, rank: int, size: int) -> None:
+    dist.init_process_group("horo", store=store, rank=rank, world_size=size)
+
+
+def lasting_store(where: str, size: int) -> dist.Store:
+    """For groups that are made one after the other: a file of torch's is deleted when the last one closes it, even if
+    somebody has just opened it for the next group."""
+    return dist.FileStore(where.removeprefix("file://"), size)
+
+
 @case(2)
 def a_group_is_destroyed_and_made_again_at_the_same_place(rank: int, size: int, where: str) -> None:
+    store = lasting_store(where, size)
     for _ in range(3):
-        join(where, rank, size)
+        join_at(store, rank, size)
         value = torch.ones(1)
         dist.all_reduce(value)
         assert value == size
@@ -109,7 +120,7 @@ def hosts_that_differ_meet_at_an_address_of_rank_0(rank: int, size: int, where: 
 @case(2)
 def an_interface_that_is_not_there_is_an_error(rank: int, size: int, where: str) -> None:
     os.environ.update(HORO_HOST_ID=f"host{rank}", HORO_INTERFACE="no-such-interface")
-    store = dist.FileStore(where.removeprefix("file://"), size)
+    store = lasting_store(where, size)
     store.set_timeout(timedelta(seconds=1))
     try:
         dist.init_process_group("horo", store=store, rank=rank, world_size=size)
@@ -121,7 +132,7 @@ def an_interface_that_is_not_there_is_an_error(rank: int, size: int, where: str)
 
 @case(2)
 def the_key_is_taken_out_of_the_store(rank: int, size: int, where: str) -> None:
-    store = dist.FileStore(where.removeprefix("file://"), size)
+    store = lasting_store(where, size)
     dist.init_process_group("horo", store=store, rank=rank, world_size=size)
     dist.barrier()
     prefixes = [
@@ -182,7 +193,8 @@ def what_takes_too_long_ends_with_the_timeout_of_its_group(rank: int, size: int,
 def an_aborted_group_ends_on_all_ranks_and_is_made_again(rank: int, size: int, where: str) -> None:
     from torch.distributed import distributed_c10d as c10d
 
-    join(where, rank, size)
+    store = lasting_store(where, size)
+    join_at(store, rank, size)
     dist.barrier()
     if rank == 0:
         work = dist.all_reduce(torch.ones(3), async_op=True)
@@ -193,7 +205,7 @@ def an_aborted_group_ends_on_all_ranks_and_is_made_again(rank: int, size: int, w
         with fails():
             dist.recv(torch.ones(1), 0)
         c10d._abort_process_group()
-    join(where, rank, size)
+    join_at(store, rank, size)
     dist.barrier()
     dist.destroy_process_group()
 
