@@ -3,8 +3,9 @@
 Two ranks train on this host with a state of --mib MiB, committing after every step. In each round one process comes
 to the door, enters, and leaves again. Two times are taken on its own clock: from the call of init(), which waits until
 the others have committed and take it in, to the end of its first step; and of that the part after it is in, which is
-for the state. And on the clock of rank 0, how long the others stand still: from the end of their last step before
-somebody enters or leaves to that of the first one after.
+for the state. And on the clock of rank 1, who neither comes nor gives the state: from the end of its last step before
+somebody enters or leaves to the call of its training function, where it goes on, and to the end of its first step with
+the others, which in this bench has nothing to compute and so waits for the newcomer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def train(folder: Path, mib: int) -> None:
     entered = time.monotonic()
     times: list[float] = []
     last = [0.0, 0.0]  # The end of the last step, and the size then.
-    pauses: list[tuple[bool, float]] = []  # Whether the job grew, and how long.
+    pauses: list[tuple[bool, float, float]] = []  # Whether the job grew, and how long.
 
     class Weights(horo.elastic.ObjectState):
         """An array that is saved, restored and synchronised in place, as models are."""
@@ -52,14 +53,24 @@ def train(folder: Path, mib: int) -> None:
             super().restore()
 
         def sync(self) -> None:
-            horo.broadcast_(self.weights, 0, name="weights")
-            self.saved[:] = self.weights
+            self._give(horo.global_process_set)
+            self._share()
+
+        def _gives(self) -> bool:
+            return True
+
+        def _share(self) -> None:
             super().sync()
+
+        def _give(self, process_set: horo.ProcessSet) -> None:
+            horo.broadcast_(self.weights, 0, name="weights", process_set=process_set)
+            self.saved[:] = self.weights
 
         def _contents(self) -> list[np.ndarray]:
             return [self.saved]
 
     def steps(state: Weights) -> None:
+        began = time.monotonic()
         while True:
             told = np.array([(folder / "stop").exists()], np.int32)
             if horo.broadcast(told, 0, name="told")[0]:
@@ -69,7 +80,7 @@ def train(folder: Path, mib: int) -> None:
             if last[1] == 0:
                 (folder / f"seat{own_seat()}.trains").touch()
             elif last[1] != horo.size():
-                pauses.append((horo.size() > last[1], now - last[0]))
+                pauses.append((horo.size() > last[1], began - last[0], now - last[0]))
                 (folder / f"seat{own_seat()}.pause{len(pauses)}").touch()
             last[:] = now, horo.size()
             if is_newcomer() and not times:
@@ -81,8 +92,8 @@ def train(folder: Path, mib: int) -> None:
             state.commit()
 
     horo.elastic.run_fn(steps)(Weights())
-    if own_seat() == 0:
-        (folder / "pauses").write_text("\n".join(f"{int(grew)} {seconds}" for grew, seconds in pauses))
+    if own_seat() == 1:
+        (folder / "pauses").write_text("\n".join(f"{int(grew)} {held} {still}" for grew, held, still in pauses))
 
 
 def start(folder: Path, address: str, mib: int, seat: int, rank: int | None) -> subprocess.Popen[bytes]:
@@ -132,8 +143,9 @@ def measure(rounds: int, mib: int) -> dict[str, list[float]]:
         return {
             "from init() to the end of the first step": [one for one, _ in taken],
             "of that with the job, for the state": [one for _, one in taken],
-            "the others stand still when one enters": [float(seconds) for grew, seconds in pauses if grew == "1"],
-            "the others stand still when one leaves": [float(seconds) for grew, seconds in pauses if grew == "0"],
+            "the others go on when one enters after": [float(held) for grew, held, _ in pauses if grew == "1"],
+            "and have made a step with it after": [float(still) for grew, _, still in pauses if grew == "1"],
+            "the others make a step when one leaves after": [float(still) for grew, _, still in pauses if grew == "0"],
         }
 
 

@@ -15,12 +15,14 @@ import queue
 import sys
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from horo.basics import init, is_initialized, rank, reform, size
 from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horo.listeners import tell_listeners
 from horo.objects import allgather_object
+from horo.process_sets import ProcessSet, global_process_set, process_set_of, remove_process_set
 from horo.resize import HostUpdateResult, changes_that_wait, is_newcomer, own_seat, resize
 
 # Failures without a lost rank so often, and nothing committed in between: they will not go away.
@@ -28,6 +30,7 @@ _MOST_RESETS = 3
 # What no reset mends: the program asks for different things on different ranks; the others went on without this one.
 _LASTING = ("mismatch", "evicted", "forked", "incompatible", "state lost")
 _SAY_EVERY_SECONDS = 10.0
+_HASHED_BYTES = 16 << 20  # By one thread.
 
 
 class State:
@@ -41,6 +44,8 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0
         self._is_empty = is_newcomer()  # Until it has got what the others have.
+        self._at_commit = False  # Nothing has changed since save().
+        self._givers: ProcessSet | None = None  # To be removed where all ranks come by.
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """Functions that are called after the job was joined anew, before the state is synchronised."""
@@ -60,10 +65,15 @@ class State:
         """Saves the state, which a failure goes back to, and looks whether hosts have changed."""
         self.save()
         self._commits += 1
+        self._at_commit = True
         self.check_host_updates()
+        self._at_commit = False
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks when rank 0 was told that hosts have changed."""
+        givers, self._givers = self._givers, None
+        if givers is not None:  # If the job was made anew since, the set is over already.
+            remove_process_set(givers)
         if is_initialized() and rank() == 0 and (waiting := changes_that_wait()):
             now = time.time()
             self.on_hosts_updated(now, waiting)
@@ -93,6 +103,17 @@ class State:
 
     def reset(self) -> None:
         """The ranks may be others now."""
+
+    def _gives(self) -> bool:
+        """Whether newcomers can get the state from rank 0 while the others go on: then _share() of all ranks and
+        _give() of those do what sync() does."""
+        return False
+
+    def _share(self) -> None:
+        """What is small, or is put together out of all ranks'."""
+
+    def _give(self, process_set: ProcessSet) -> None:
+        """The rest, from rank 0 to the others of the set. Saves it."""
 
     def _contents(self) -> Iterable[Any]:
         """The memory of what was saved last, for comparing it with other ranks'."""
@@ -205,31 +226,60 @@ def reset_job() -> bool:
             )
 
 
-def _synchronise(state: State) -> None:
-    """Gives all ranks the state of rank 0, which has been here longest. What newcomers got is compared with it."""
+def _synchronise(state: State, settled: bool) -> None:
+    """Gives the state of rank 0, which has been here longest, to newcomers, and compares what they got with it. Unless
+    all others are `settled`, they get it too: then some may have saved more than others before somebody was lost."""
     if own_seat() is None:
         return state.sync()
-    empty = allgather_object(state._is_empty, "horo.elastic.empty")
-    if empty[0]:
+    ready = state._gives() and (settled or state._is_empty)
+    ranks = allgather_object((state._is_empty, ready), "horo.elastic.empty")
+    newcomers = [rank for rank, (empty, _) in enumerate(ranks) if empty]
+    if 0 in newcomers:
         raise HorovodInternalError(
             "all ranks that had the job's state are gone; start it from a checkpoint", "state lost"
         )
-    state.sync()
-    if any(empty):
-        concerned = state._is_empty or rank() == 0
-        digests = allgather_object(_digest(state) if concerned else None, "horo.elastic.digest")
-        wrong = [rank for rank, digest in enumerate(digests) if empty[rank] and digest != digests[0]]
-        if wrong:
-            raise HorovodInternalError(f"what rank(s) {wrong} got is not the state of rank 0", "corrupt")
+    if newcomers and all(ready for _, ready in ranks):
+        state._share()
+        givers, is_new = process_set_of([0, *newcomers])
+        state._givers = givers if is_new else None
+        if givers.included():
+            state._give(givers)
+            _compare(state, givers)
+        else:
+            state.save()  # With what reset callbacks have changed.
+    else:
+        state.sync()
+        if newcomers:
+            _compare(state, global_process_set)
     state._is_empty = False
     return None
 
 
+def _compare(state: State, process_set: ProcessSet) -> None:
+    """What newcomers have got with what rank 0 has."""
+    concerned = state._is_empty or rank() == 0
+    digests = allgather_object(
+        (rank(), _digest(state)) if concerned else (rank(), None), "horo.elastic.digest", process_set
+    )
+    wrong = [one for one, digest in digests if digest not in (None, digests[0][1])]
+    if wrong:
+        raise HorovodInternalError(f"what rank(s) {wrong} got is not the state of rank 0", "corrupt")
+
+
 def _digest(state: State) -> bytes:
+    """Of the digests of its pieces, which several threads make."""
     digest = hashlib.sha256()
-    for memory in state._contents():
-        digest.update(memory)
+    with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:
+        for memory in state._contents():
+            view = memoryview(memory).cast("B")
+            pieces = [view[begin : begin + _HASHED_BYTES] for begin in range(0, len(view), _HASHED_BYTES)]
+            digests = threads.map(_hash, pieces) if len(pieces) > 1 else map(_hash, pieces)
+            digest.update(b"".join([len(view).to_bytes(8, "little"), *digests]))
     return digest.digest()
+
+
+def _hash(piece: memoryview) -> bytes:
+    return hashlib.sha256(piece).digest()
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], bool | None] = reset_job) -> Callable[..., Any]:
@@ -238,22 +288,24 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], bool | None] = reset_jo
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         resets = _Resets(state)
-        skip_sync = begun_anew = False
+        skip_sync = begun_anew = settled = False
         while True:
             try:
                 # A rank may be lost in here too, whatever the program does in its callbacks.
                 if begun_anew:
                     state.on_reset()
                 if not skip_sync:
-                    _synchronise(state)
+                    _synchronise(state, settled)
                 return func(state, *args, **kwargs)
             except HorovodInternalError as error:
                 state.restore()
                 resets.failed(error)
-                skip_sync = False
+                skip_sync = settled = False
             except HostsUpdatedInterrupt as interrupt:
                 resets.count()
-                skip_sync = interrupt.skip_sync
+                # Raised on all ranks or on none: all have saved the same.
+                skip_sync, settled = interrupt.skip_sync, state._at_commit
+            state._at_commit = False
             # Who has come needs the state, whatever the interrupt was for.
             skip_sync = not reset() and skip_sync
             begun_anew = True

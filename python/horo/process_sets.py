@@ -155,6 +155,17 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     return added
 
 
+def process_set_of(ranks: list[int]) -> tuple[ProcessSet, bool]:
+    """For all ranks of the job: the set of these, and whether it was added for this call. There may be one already."""
+    runtime = world.runtime
+    for number in runtime.set_numbers():
+        if list(runtime.set_ranks(number)) == ranks:
+            there = ProcessSet(ranks)
+            there.process_set_id = number
+            return there, False
+    return add_process_set(ranks), True
+
+
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Called by all ranks of the job. False when there is no such set."""
     runtime = world.runtime

@@ -17,14 +17,18 @@ import jobs
 import numpy as np
 import pytest
 
-import horo
-import horo.elastic
 from horo._horo import Store
 
 
 def train_until_told() -> None:
-    """Adds one to all weights at each step, whatever the number of ranks, until rank 0 finds the file `stop`."""
+    """Adds one to all weights at each step, whatever the number of ranks, until rank 0 finds the file `stop`.
+
+    GIVING says what happens when the weights are given to somebody who has come: seat 0 "waits" for seat 1 to train
+    with it, or "dies"; or seat 2 has "spoilt" what it got.
+    """
     import pathlib
+    import time
+    from typing import Any
 
     import horo.elastic
 
@@ -32,8 +36,53 @@ def train_until_told() -> None:
     seat = os.environ["HORO_SEAT"]
     horo.init()
     sizes: list[int] = []
+    deeds = {"0": os.environ.get("GIVING", ""), "2": os.environ.get("GIVING", "").replace("waits", "")}
 
-    def train(state: horo.elastic.ObjectState) -> None:
+    class Weights(horo.elastic.ObjectState):
+        """An array that is saved, restored and given in place, as models are."""
+
+        def __init__(self) -> None:
+            self.weights = np.zeros(1000)
+            self.saved = self.weights.copy()
+            super().__init__(lambda obj: horo.broadcast_object(obj, 0), horo.rank, step=0)
+
+        def save(self) -> None:
+            self.saved[:] = self.weights
+            super().save()
+
+        def restore(self) -> None:
+            self.weights[:] = self.saved
+            super().restore()
+
+        def sync(self) -> None:
+            horo.broadcast_(self.weights, 0, name="weights")
+            self.saved[:] = self.weights
+            super().sync()
+
+        def _gives(self) -> bool:
+            return True
+
+        def _share(self) -> None:
+            super().sync()
+
+        def _give(self, process_set: Any) -> None:
+            deed = deeds.pop(seat, "")
+            end = time.monotonic() + 20
+            while deed == "waits" and (folder / "seat1").read_text().split()[2] != "3":
+                assert time.monotonic() < end, "seat 1 waits for the state to be given"
+                time.sleep(0.01)
+            if deed == "dies" and seat == "0":
+                os.kill(os.getpid(), signal.SIGKILL)
+            horo.broadcast_(self.weights, 0, name="weights", process_set=process_set)
+            self.saved[:] = self.weights
+            print("given", flush=True)
+            if deed == "spoilt" and seat == "2":
+                self.saved[7] += 1
+
+        def _contents(self) -> list[np.ndarray]:
+            return [self.saved]
+
+    def train(state: Weights) -> None:
         sizes.append(horo.size())
         while True:
             (folder / f"new{seat}").write_text(f"{state.step} {horo.rank()} {horo.size()}")
@@ -49,9 +98,7 @@ def train_until_told() -> None:
             state.step += 1
             state.commit()
 
-    state = horo.elastic.ObjectState(
-        lambda obj: horo.broadcast_object(obj, 0), horo.rank, step=0, weights=np.zeros(1000)
-    )
+    state = Weights()
     horo.elastic.run_fn(train)(state)
     assert (state.weights == state.step).all(), (state.step, state.weights)
     everybody = horo.allgather_object((state.step, state.weights.tobytes()))
@@ -215,6 +262,27 @@ def test_the_death_of_a_rank_is_made_up_for_by_one_who_comes(tmp_path: Path) -> 
     assert [job.seats[seat].returncode for seat in (1, 2)] == [0, 0], said
     assert "1 ranks are left, fewer than the 2 of --min-np: waiting for others" in said[1]
     assert step_of(said[1]) == step_of(said[2]) > 5
+
+
+@pytest.mark.parametrize("giving", ["waits", "dies", "spoilt"])
+def test_newcomers_get_the_state_while_the_others_go_on(giving: str, tmp_path: Path) -> None:
+    job = Job(tmp_path, GIVING=giving)
+    for rank in range(2):
+        job.start(rank, rank, 2)
+    job.wait_until(1, lambda step, rank, size: step >= 3)
+    job.start(2)
+    left = 2 if giving == "dies" else 3
+    job.wait_until(2, lambda step, rank, size: size == left)
+    at = int((tmp_path / "seat2").read_text().split()[0])
+    job.wait_until(2, lambda step, rank, size: step > at + 3)
+    said = job.end()
+    codes = [job.seats[seat].returncode for seat in range(3)]
+    assert codes == [-signal.SIGKILL if giving == "dies" else 0, 0, 0], said
+    assert step_of(said[1]) == step_of(said[2]) > 6
+    assert [said[seat].count("given") for seat in range(3)] == ([0, 0, 0] if giving == "dies" else [1, 0, 1])
+    # "spoilt" has not gone unnoticed: all began anew once more.
+    again = {"waits": "[2, 3]", "dies": "[2, 3, 2]", "spoilt": "[2, 3, 3]"}[giving]
+    assert f"seat 1 rank {1 - (giving == 'dies')} sizes {again}" in said[1], said
 
 
 def test_a_job_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:

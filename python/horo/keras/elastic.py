@@ -15,6 +15,7 @@ from horo.keras.backends import backend
 from horo.keras.stepping import check_model, switch_off_jit
 from horo.keras.variables import bring_up_to_date, broadcast_variables, values_of, variables_of
 from horo.objects import broadcast_object
+from horo.process_sets import ProcessSet, global_process_set
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,9 +72,18 @@ class KerasState(ObjectState):
         return [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in self._saved_values]
 
     def sync(self) -> None:
+        self._give(global_process_set)
+        self._share()
+
+    def _gives(self) -> bool:
+        return type(self).sync is KerasState.sync
+
+    def _give(self, process_set: ProcessSet) -> None:
         bring_up_to_date(self.model)
-        broadcast_variables(self._variables(), root_rank=0)
+        broadcast_variables(self._variables(), 0, process_set)
         self._save_variables()
+
+    def _share(self) -> None:
         super().sync()
 
 

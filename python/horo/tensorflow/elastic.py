@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from horo.basics import rank
 from horo.elastic import ObjectState, run_fn
+from horo.process_sets import ProcessSet, global_process_set
 from horo.tensorflow.errors import horo_errors
 from horo.tensorflow.functions import broadcast_object, broadcast_variables
 
@@ -59,8 +60,17 @@ class TensorFlowState(ObjectState):
         return [np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in self._values]
 
     def sync(self) -> None:
-        broadcast_variables(self._all_variables(), root_rank=0)
+        self._give(global_process_set)
+        self._share()
+
+    def _gives(self) -> bool:
+        return type(self).sync is TensorFlowState.sync
+
+    def _give(self, process_set: ProcessSet) -> None:
+        broadcast_variables(self._all_variables(), 0, process_set)
         self._save_variables()
+
+    def _share(self) -> None:
         super().sync()
 
 

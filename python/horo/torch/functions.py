@@ -8,6 +8,7 @@ import torch
 
 from horo.basics import rank
 from horo.objects import allgather_object, broadcast_object
+from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.mpi_ops import broadcast_async_, synchronize
 
 
@@ -17,6 +18,11 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     `params` is a dict such as `model.state_dict()`, or a list of tensors or of (name, tensor), such as
     `list(model.named_parameters())`. Values that are no tensors are replaced in the dict or list.
     """
+    give_parameters(params, root_rank, global_process_set)
+
+
+def give_parameters(params: Any, root_rank: int, process_set: ProcessSet) -> None:
+    """broadcast_parameters() among some ranks."""
     if isinstance(params, dict):
         pairs = [(key, str(key), params[key]) for key in sorted(params, key=str)]
     elif isinstance(params, list):
@@ -28,12 +34,14 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         raise ValueError(f"invalid params of type: {type(params)}; give a dict or a list of (name, tensor)")
     objects = {key: value for key, _, value in pairs if not isinstance(value, torch.Tensor)}
     handles = [
-        broadcast_async_(value, root_rank, name) for key, name, value in pairs if isinstance(value, torch.Tensor)
+        broadcast_async_(value, root_rank, name, process_set)
+        for key, name, value in pairs
+        if isinstance(value, torch.Tensor)
     ]
     for handle in handles:
         synchronize(handle)
     if objects:
-        for key, value in broadcast_object(objects, root_rank, "parameters.objects").items():
+        for key, value in broadcast_object(objects, root_rank, "parameters.objects", process_set).items():
             params[key] = (params[key][0], value) if isinstance(params, list) else value
 
 
@@ -100,6 +108,11 @@ def broadcast_optimizer_state(
     `model` is accepted and not needed.
     """
     del model
+    give_optimizer_state(optimizer, root_rank, global_process_set)
+
+
+def give_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, process_set: ProcessSet) -> None:
+    """broadcast_optimizer_state() among some ranks."""
     is_root = rank() == root_rank
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     tensors: list[torch.Tensor] = []
@@ -109,16 +122,16 @@ def broadcast_optimizer_state(
         state = {number.get(key, key): value for key, value in optimizer.state.items()}
         groups = [{key: one for key, one in group.items() if key != "params"} for group in optimizer.param_groups]
         sent = (_sizes(optimizer), _without_tensors(state, tensors), _without_tensors(groups, tensors))
-    sizes, state, groups = broadcast_object(sent, root_rank, "optimizer.state")
+    sizes, state, groups = broadcast_object(sent, root_rank, "optimizer.state", process_set)
     problem = None
     if sizes != _sizes(optimizer):
         problem = f"rank {rank()} has parameter groups of {_sizes(optimizer)} parameters, rank {root_rank} of {sizes}"
-    problems = [one for one in allgather_object(problem, "optimizer.problems") if one is not None]
+    problems = [one for one in allgather_object(problem, "optimizer.problems", process_set) if one is not None]
     if problems:
         raise ValueError(f"broadcast_optimizer_state needs optimizers of equal parameters: {'; '.join(problems)}")
     if not is_root:
         tensors = _take_over(optimizer, parameters, state, groups)
-    handles = [broadcast_async_(one, root_rank, f"optimizer.{index}") for index, one in enumerate(tensors)]
+    handles = [broadcast_async_(one, root_rank, f"optimizer.{index}", process_set) for index, one in enumerate(tensors)]
     for handle in handles:
         synchronize(handle)
 

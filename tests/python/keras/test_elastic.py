@@ -10,6 +10,7 @@ import pytest
 from training import BACKEND, data_of, fit, model_of, same_on_all_ranks, share_of, values
 
 import horo
+from horo.process_sets import process_set_of
 
 
 def compiled(hvd: ModuleType, seed: int = 1) -> keras.Model:
@@ -31,6 +32,16 @@ def test_a_state_is_saved_restored_and_synchronised(hvd: ModuleType) -> None:
     assert state.batch == 0
     for one, other in zip(values([*model.weights, *model.optimizer.variables]), before, strict=True):
         np.testing.assert_array_equal(one, other)
+    # Newcomers get it from rank 0 alone.
+    givers, added = process_set_of(sorted({0, hvd.size() - 1}))
+    model.weights[0].assign(np.full(model.weights[0].shape, 1.0 + hvd.rank(), np.float32))
+    if givers.included():
+        state._give(givers)
+        assert np.all(state._saved_values[0] == 1)
+    assert state._gives()
+    assert np.all(values(model.weights)[0] == (1 if givers.included() else 1 + hvd.rank()))
+    if added:
+        horo.remove_process_set(givers)
     with pytest.raises(ValueError, match="Input layer"):
         hvd.elastic.KerasState(keras.Sequential([keras.layers.Dense(1)]))
 

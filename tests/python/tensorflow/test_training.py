@@ -11,6 +11,7 @@ import tensorflow as tf
 from values import MODES, in_mode
 
 import horo
+from horo.process_sets import process_set_of
 
 
 def handed_in() -> int:
@@ -289,6 +290,16 @@ def test_a_model_and_its_optimizer_are_a_state(hvd: ModuleType) -> None:
     assert state.epoch == 0
     with pytest.raises(ValueError, match="session"):
         hvd.elastic.TensorFlowState(session=object())
+    # Newcomers get it from rank 0 alone.
+    givers, added = process_set_of(sorted({0, hvd.size() - 1}))
+    model.layers[0].kernel.assign([[1.0 + hvd.rank()]] * 2)
+    if givers.included():
+        state._give(givers)
+        assert state._values[0].tolist() == [[1.0], [1.0]]
+    assert state._gives()
+    assert np.all(np.asarray(model.layers[0].kernel) == (1 if givers.included() else 1 + hvd.rank()))
+    if added:
+        hvd.remove_process_set(givers)
 
 
 def test_an_exported_model_has_no_operation_of_horo(hvd: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> None:

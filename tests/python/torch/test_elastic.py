@@ -12,6 +12,7 @@ import torch
 import horo
 import horo.elastic
 from horo.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horo.process_sets import process_set_of
 from horo.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
 
 
@@ -259,6 +260,40 @@ def test_handlers_of_ones_own_can_be_registered(hvd: ModuleType) -> None:
         assert replaced.count == 7
     finally:
         set_handler_registry(before)
+
+
+def test_a_state_is_given_to_some_ranks_while_others_go_on(hvd: ModuleType) -> None:
+    """As newcomers get it. What a subclass does in sync() is done by all ranks."""
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    if hvd.rank() == 0:  # The others have no momentum yet.
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
+    mine = model.weight.detach().clone()
+    members = sorted({0, hvd.size() - 1})
+    process_set, added = process_set_of(members)
+    assert added == (len(members) < hvd.size())
+    if process_set.included():
+        state._give(process_set)
+        for kind, tensor in (("weight", model.weight), ("momentum", optimizer.state[model.bias]["momentum_buffer"])):
+            got = hvd.allgather(tensor.detach().reshape(1, -1), f"given.{kind}", process_set)
+            assert all(torch.equal(got[0], one) for one in got)
+        assert torch.equal(state._handlers["model"]._saved["weight"], model.weight)
+    else:
+        assert torch.equal(model.weight, mine)
+        assert not optimizer.state
+    assert process_set_of(members)[1] is False
+    if added:
+        hvd.remove_process_set(process_set)
+
+    class Own(hvd.elastic.TorchState):
+        def sync(self) -> None:
+            super().sync()
+
+    assert state._gives()
+    assert not Own(batch=0)._gives()
 
 
 def test_a_state_of_objects_needs_no_framework(hvd: ModuleType) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from horo.basics import rank
 from horo.elastic import ObjectState
+from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.elastic.sampler import ElasticSampler
-from horo.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from horo.torch.functions import allgather_object, broadcast_object, give_optimizer_state, give_parameters
 
 
 class StateHandler:
@@ -49,21 +50,36 @@ class _Saved(StateHandler):
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
 
-class ModelStateHandler(_Saved):
+class _Given(_Saved):
+    """What newcomers need, and nobody else who is at the same commit."""
+
+    def give(self, process_set: ProcessSet) -> None:
+        """From rank 0 to the others of the set."""
+        raise NotImplementedError
+
     def sync(self) -> None:
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        self.give(global_process_set)
+
+
+def _is_given(handler: StateHandler) -> bool:
+    return isinstance(handler, _Given) and type(handler).sync is _Given.sync
+
+
+class ModelStateHandler(_Given):
+    def give(self, process_set: ProcessSet) -> None:
+        give_parameters(self.value.state_dict(), 0, process_set)
         self.save()
 
 
-class OptimizerStateHandler(_Saved):
+class OptimizerStateHandler(_Given):
     def restore(self) -> None:
         super().restore()
         for group in self.value.param_groups:
             for param in group["params"]:
                 param.grad = None  # Of the step that failed.
 
-    def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=0)
+    def give(self, process_set: ProcessSet) -> None:
+        give_optimizer_state(self.value, 0, process_set)
         self.save()
 
 
@@ -150,8 +166,21 @@ class TorchState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
+        self._give(global_process_set)
+        self._share()
+
+    def _gives(self) -> bool:
+        return type(self).sync is TorchState.sync
+
+    def _give(self, process_set: ProcessSet) -> None:
         for handler in self._handlers.values():
-            handler.sync()
+            if _is_given(handler):
+                cast("_Given", handler).give(process_set)
+
+    def _share(self) -> None:
+        for handler in self._handlers.values():
+            if not _is_given(handler):
+                handler.sync()
         super().sync()
 
     def _contents(self) -> Iterable[Any]:
