@@ -16,6 +16,7 @@
 #include <csignal>
 #include <new>
 
+#include "horo/base/build.h"
 #include "horo/net/system_error.h"
 
 namespace horo::net {
@@ -78,6 +79,9 @@ Result<std::unique_ptr<Keeper>> Keeper::start() {
 #if !defined(__x86_64__) && !defined(__aarch64__)
   return Status(Code::kUnavailable, "no process to hold the memory of a dying rank on this architecture");
 #endif
+  if (build_info().sanitizers == "thread") {
+    return Status(Code::kUnavailable, "the thread sanitizer cannot follow a process that shares memory");
+  }
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("making a pipe", errno);
   const UniqueFd reading(ends[0]);

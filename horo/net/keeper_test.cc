@@ -15,6 +15,7 @@
 #include <functional>
 #include <string>
 
+#include "horo/base/build.h"
 #include "horo/base/deadline.h"
 #include "horo/base/text.h"
 
@@ -99,7 +100,14 @@ void expect_soon(pid_t pid, const std::string& field, std::string_view words) {
 /// Until it has closed what it has of the rank: its name comes last of what it does before it sleeps.
 void expect_ready(pid_t keeper) { expect_soon(keeper, "Name", "horo-keeper"); }
 
-TEST(Keeper, ConnectionsOfAKilledRankEndWhileItsMemoryIsHeld) {
+class KeeperTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (build_info().sanitizers == "thread") GTEST_SKIP() << "TSan cannot follow a process that shares memory";
+  }
+};
+
+TEST_F(KeeperTest, ConnectionsOfAKilledRankEndWhileItsMemoryIsHeld) {
   const Rank rank(wait_for_ever);
   expect_ready(rank.keeper());
   // Stopped, the keeper cannot let the memory go.
@@ -112,13 +120,13 @@ TEST(Keeper, ConnectionsOfAKilledRankEndWhileItsMemoryIsHeld) {
   EXPECT_TRUE(rank.keeper_ends());
 }
 
-TEST(Keeper, EndsWhenTheRankStartsAnotherProgram) {
+TEST_F(KeeperTest, EndsWhenTheRankStartsAnotherProgram) {
   const Rank rank([](Keeper&) { execl("/bin/sleep", "sleep", "60", nullptr); });
   EXPECT_TRUE(rank.keeper_ends());
   EXPECT_EQ(kill(rank.pid(), 0), 0);
 }
 
-TEST(Keeper, EndsWithTheRankThoughAChildHasAllItsDescriptors) {
+TEST_F(KeeperTest, EndsWithTheRankThoughAChildHasAllItsDescriptors) {
   std::array<int, 2> hold{};
   ASSERT_EQ(pipe(hold.data()), 0);
   const UniqueFd until(hold[1]);
@@ -136,7 +144,7 @@ TEST(Keeper, EndsWithTheRankThoughAChildHasAllItsDescriptors) {
   EXPECT_TRUE(rank.keeper_ends());
 }
 
-TEST(Keeper, HasNothingOfTheRankButItsMemory) {
+TEST_F(KeeperTest, HasNothingOfTheRankButItsMemory) {
   const Rank rank(wait_for_ever);
   expect_ready(rank.keeper());
   EXPECT_EQ(getsid(rank.keeper()), rank.keeper());
@@ -151,7 +159,7 @@ TEST(Keeper, HasNothingOfTheRankButItsMemory) {
   EXPECT_TRUE(rank.keeper_ends());
 }
 
-TEST(Keeper, IsReapedByItsOwnerAndByNobodyElse) {
+TEST_F(KeeperTest, IsReapedByItsOwnerAndByNobodyElse) {
   auto keeper = Keeper::start();
   ASSERT_TRUE(keeper.ok()) << keeper.status();
   const pid_t pid = (*keeper)->pid();
@@ -161,7 +169,7 @@ TEST(Keeper, IsReapedByItsOwnerAndByNobodyElse) {
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
-TEST(Keeper, LeavesTheErrorNumberAndTheSignalsOfItsMakerAlone) {
+TEST_F(KeeperTest, LeavesTheErrorNumberAndTheSignalsOfItsMakerAlone) {
   sigset_t before;
   sigset_t after;
   pthread_sigmask(SIG_SETMASK, nullptr, &before);
