@@ -6,6 +6,7 @@
 #include "horo/api/handles.h"
 #include "horo/base/text.h"
 #include "horo/ddp/reducer.h"
+#include "horo/kernel/reduce.h"
 
 struct horo_reducer {
   std::shared_ptr<horo::engine::Runtime> runtime;  ///< Outlives the reducer's memory; null where the user owns it.
@@ -354,4 +355,9 @@ size_t horo_reducer_ready_order(const horo_reducer* reducer, size_t* parameters,
   const auto order = reducer->reducer->ready_order();
   if (parameters != nullptr) std::copy_n(order.begin(), std::min(capacity, order.size()), parameters);
   return order.size();
+}
+
+void horo_pack(void* to, const void* from, size_t bytes) {
+  if (bytes == 0 || is_absent(to, "horo_pack", "place") || is_absent(from, "horo_pack", "gradient")) return;
+  horo::kernel::copy_for_later(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
 }

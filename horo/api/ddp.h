@@ -256,6 +256,10 @@ horo_status* horo_reducer_statistics(const horo_reducer* reducer, horo_reduction
  * returns how many there are. */
 size_t horo_reducer_ready_order(const horo_reducer* reducer, size_t* parameters, size_t capacity);
 
+/* Copies a gradient to where it is reduced later, as the reducer does: a large one past the cache, as nothing of it
+ * would be there then. The two must not overlap. */
+void horo_pack(void* to, const void* from, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

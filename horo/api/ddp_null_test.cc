@@ -59,6 +59,11 @@ std::map<std::string, std::function<std::string()>> null_calls() {
       {"horo_reducer_set_static_graph", [] { return words_of(horo_reducer_set_static_graph(nullptr)); }},
       {"horo_reducer_statistics", [] { return words_of(horo_reducer_statistics(nullptr, &statistics)); }},
       {"horo_reducer_ready_order", [] { return unless(size_t{0}, horo_reducer_ready_order(nullptr, nullptr, 0)); }},
+      {"horo_pack",
+       [] {
+         horo_pack(&number, nullptr, sizeof number);
+         return std::string(horo_last_error());
+       }},
       {"horo_reducer_destroy",
        [] {
          horo_reducer_destroy(nullptr);  // As free() does.

@@ -11,11 +11,6 @@ namespace horo::ddp {
 namespace {
 
 constexpr uint64_t kLargeGradient = 1 << 20;  // Bytes.
-constexpr uint64_t kFar = 4;  // Times the cache of a core: nothing of it would be there when it is reduced.
-
-kernel::Placement packed_placement(uint64_t bytes) {
-  return bytes >= kFar * kernel::cache_bytes() ? kernel::Placement::kStreamed : kernel::Placement::kCached;
-}
 
 Status invalid(std::string words) { return {Code::kInvalidArgument, std::move(words)}; }
 
@@ -250,7 +245,7 @@ void Reducer::pack(const Indices& complete) {
     if (from == nullptr) {
       std::memset(to, 0, bytes);
     } else if (from != to) {
-      kernel::copy(to, from, bytes, packed_placement(bytes));
+      kernel::copy_for_later(to, from, bytes);
     }
   }
 }

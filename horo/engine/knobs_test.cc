@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "horo/base/build.h"
 #include "horo/base/cgroup.h"
 #include "horo/base/text.h"
 #include "horo/collective/selector.h"
@@ -362,6 +363,7 @@ size_t keepers() {
 }
 
 TEST(GroupKnobs, KeeperIsThereForPeersOnOtherHosts) {
+  if (build_info().sanitizers == "thread") GTEST_SKIP() << "TSan cannot follow a process that shares memory";
   const auto seen = [](const Variables& variables) {
     std::atomic<size_t> most{0};
     run(2, variables, [&](Runtime& runtime) {

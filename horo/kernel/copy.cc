@@ -56,6 +56,11 @@ void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement
   if (bytes > 0) std::memcpy(out, in, bytes);
 }
 
+void copy_for_later(std::byte* out, const std::byte* in, size_t bytes) {
+  constexpr size_t kFar = 4;  // Times the cache of a core.
+  copy(out, in, bytes, bytes >= kFar * cache_bytes() ? Placement::kStreamed : Placement::kCached);
+}
+
 void copy(std::byte* out, const std::byte* in, size_t bytes) {
   kernel::copy(out, in, bytes, bytes >= stream_threshold() ? Placement::kStreamed : Placement::kCached);
 }

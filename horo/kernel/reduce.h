@@ -70,6 +70,9 @@ CastFn cast(DType to, DType from, Isa isa = best());
 /// Copies `bytes`; from stream_threshold() on, where the copy would not stay in cache anyway, it bypasses the cache.
 void copy(std::byte* out, const std::byte* in, size_t bytes);
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
+/// What is read much later, by other cores: bypasses the cache from a few times the size of a core's own on, as nothing
+/// of it would be there then.
+void copy_for_later(std::byte* out, const std::byte* in, size_t bytes);
 /// The size in bytes from which streaming pays; depends on this machine's caches.
 size_t stream_threshold();
 /// What one core's own cache holds: more than this comes from memory, or goes there. Differs between machines, and

@@ -4,11 +4,15 @@
 #include <cstring>
 #include <utility>
 
+#include "horo/api/ddp.h"
+
 namespace nb = nanobind;
 
 namespace horo::python {
 
 namespace {
+
+constexpr uint64_t kLongCopy = 1 << 20;  // Bytes: other threads of Python run meanwhile.
 
 nb::object name(const char* text) { return nb::steal(PyUnicode_InternFromString(text)); }
 
@@ -52,7 +56,12 @@ void Slot::set_view(nb::object view) {
 
 bool Slot::copy_in(const TensorView& gradient) const {
   if (place_ == nullptr || gradient.dtype != dtype_ || !same_layout(gradient, shape_, strides_)) return false;
-  std::memcpy(place_, gradient.data, gradient.bytes);
+  if (gradient.bytes < kLongCopy) {
+    std::memcpy(place_, gradient.data, gradient.bytes);
+    return true;
+  }
+  const nb::gil_scoped_release released;  // Whoever calls has the gradient, and the hook has this.
+  horo_pack(place_, gradient.data, gradient.bytes);
   return true;
 }
 

@@ -2,8 +2,7 @@
 
 Parameters are put into buckets in the order in which their gradients come, the last ones first. A bucket is one flat
 tensor, reduced as one when all of its gradients are there; `.grad` of its parameters are views into it. The first
-bucket is small, so that the first bytes travel early. Large gradients stay where they are and travel alone: to copy
-one that no cache holds costs more than the library's own way with it (bench/torch_step.py).
+bucket is small, so that the first bytes travel early.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from horo.torch.gradients import Gradients
 from horo.torch.parcels import Parcel, Slot
 from horo.torch.tensors import dtype_number, strides_of
 
-_LARGE_BYTES = 2 << 20
 _FIRST_BYTES = 1 << 20
 _BUCKET_BYTES = 25 << 20
 _ALIGNMENT = 64  # Bytes: gradients begin on cache lines.
@@ -83,7 +81,7 @@ class BucketedGradients(Gradients):
         limit = _FIRST_BYTES
         for slot in reversed(slots):
             param = slot.param
-            if not param.requires_grad or not param.is_cpu or param.nbytes >= _LARGE_BYTES:
+            if not param.requires_grad or not param.is_cpu:
                 continue  # Travels alone.
             waiting.setdefault(param.dtype, []).append(slot)
             sizes[param.dtype] = sizes.get(param.dtype, 0) + param.nbytes

@@ -99,6 +99,21 @@ def test_gradients_are_averages_when_backward_returns(hvd: ModuleType) -> None:
     close(*train(hvd, sgd, use=use, groups=1))
 
 
+def test_large_gradients_lie_in_the_buffer_too(hvd: ModuleType) -> None:
+    layer = torch.nn.Linear(1201, 1201)  # 5.8 MB.
+    optimizer = hvd.DistributedOptimizer(sgd(layer.parameters()), gradient_as_bucket_view=True)
+    places = set()
+    for step in range(3):
+        optimizer.zero_grad()
+        layer(torch.full((1, 1201), float(hvd.rank() + step))).sum().backward()
+        expected = (hvd.size() - 1) / 2 + step
+        assert (layer.weight.grad == expected).all()
+        assert (layer.bias.grad == 1).all()
+        places.add(layer.weight.grad.data_ptr())
+        optimizer.step()
+    assert hvd.size() == 1 or len(places) == 1
+
+
 def test_without_waiting_in_backward_gradients_are_averages_after_synchronize(
     hvd: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
