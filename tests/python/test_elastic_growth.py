@@ -17,6 +17,7 @@ import jobs
 import numpy as np
 import pytest
 
+from horo import elastic
 from horo._horo import Store
 
 
@@ -286,6 +287,27 @@ def test_newcomers_get_the_state_while_the_others_go_on(giving: str, tmp_path: P
     # "spoilt" has not gone unnoticed: all began anew once more.
     again = {"waits": "[2, 3]", "dies": "[2, 3, 2]", "spoilt": "[2, 3, 3]"}[giving]
     assert f"seat 1 rank {1 - (giving == 'dies')} sizes {again}" in said[1], said
+
+
+def test_the_hash_of_a_state_sees_every_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Arrays(elastic.ObjectState):
+        def __init__(self, *arrays: np.ndarray) -> None:
+            self.arrays = arrays
+
+        def _contents(self) -> tuple[np.ndarray, ...]:
+            return self.arrays
+
+    monkeypatch.setattr(elastic, "_HASHED_BYTES", 16)
+    arrays = [np.arange(11.0), np.empty(0), np.arange(5, dtype=np.uint8), np.array(7.0), np.empty((2, 0))]
+    before = elastic._digest(Arrays(*arrays))
+    assert before == elastic._digest(Arrays(*(one.copy() for one in arrays)))
+    seen = {before, elastic._digest(Arrays(np.arange(11.0), *arrays[2:]))}
+    for one in (arrays[0].view(np.uint8), arrays[2]):
+        for place in range(one.size):
+            one[place] ^= 1
+            seen.add(elastic._digest(Arrays(*arrays)))
+            one[place] ^= 1
+    assert len(seen) == 2 + 88 + 5
 
 
 def test_a_job_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:
