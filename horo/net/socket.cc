@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "horo/base/text.h"
 #include "horo/net/poller.h"
@@ -84,6 +85,18 @@ Result<Socket> connect_unix(const Address& to, Deadline deadline, const SocketOp
   return socket;
 }
 
+/// Where nobody listens at a port that the system also gives to those who connect, it may give that very port, and the
+/// socket is connected to itself.
+bool is_its_own_peer(int fd) {
+  sockaddr_storage mine{};
+  sockaddr_storage theirs{};
+  socklen_t size = sizeof mine;
+  socklen_t other_size = sizeof theirs;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &size) != 0) return false;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &other_size) != 0) return false;
+  return mine.ss_family != AF_UNIX && size == other_size && std::memcmp(&mine, &theirs, size) == 0;
+}
+
 }  // namespace
 
 Result<Socket> Socket::adopt(UniqueFd fd) {
@@ -117,6 +130,7 @@ Status Socket::connected() const {
   int error = 0;
   socklen_t size = sizeof error;
   if (getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+  if (error == 0 && is_its_own_peer(fd())) error = ECONNREFUSED;
   if (error == 0) return {};
   // Nobody was there to be lost.
   if (error == ETIMEDOUT) return {Code::kTimeout, "connecting: the host does not answer"};

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +38,30 @@ Connection connect_to(ListenSocket& listener) {
 }
 
 bool is_close_on_exec(int fd) { return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
+
+TEST(Socket, ThatIsConnectedToItselfHasFoundNobody) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage place{};
+    place.ss_family = static_cast<sa_family_t>(family);
+    if (family == AF_INET6) {
+      reinterpret_cast<sockaddr_in6&>(place).sin6_addr = in6addr_loopback;
+    } else {
+      reinterpret_cast<sockaddr_in&>(place).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    }
+    socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    auto* where = reinterpret_cast<sockaddr*>(&place);
+    if (bind(fd.get(), where, size) != 0) {
+      ASSERT_EQ(family, AF_INET6) << strerror(errno);  // Which not every system has.
+      continue;
+    }
+    ASSERT_EQ(getsockname(fd.get(), where, &size), 0);
+    ASSERT_EQ(connect(fd.get(), where, size), 0) << "the system lets nobody connect to itself any more";
+    const auto socket = Socket::adopt(std::move(fd));
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    EXPECT_EQ(socket->connected().code(), Code::kUnavailable) << socket->connected();
+  }
+}
 
 TEST(Socket, MovesBytesOverIpv4Ipv6AndUnix) {
   for (Address at : {Address::loopback(), *Address::parse("[::1]:0"), unique_name("moves")}) {

@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 
 #include "horo/base/deadline.h"
 #include "horo/base/text.h"
+#include "horo/net/fd.h"
 
 namespace horo::net::testing {
 
@@ -42,6 +45,25 @@ inline std::vector<std::byte> random_bytes(std::mt19937_64& random, size_t count
   for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
   return bytes;
 }
+
+/// A port of loopback that is taken, and where nobody listens.
+class HeldPort {
+ public:
+  HeldPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    place_.sin_family = AF_INET;
+    place_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof place_;
+    auto* place = reinterpret_cast<sockaddr*>(&place_);
+    EXPECT_EQ(bind(fd_.get(), place, size), 0);
+    EXPECT_EQ(getsockname(fd_.get(), place, &size), 0);
+  }
+  std::string address() const { return text("127.0.0.1:", ntohs(place_.sin_port)); }
+  void release() { fd_.reset(); }
+
+ private:
+  UniqueFd fd_;
+  sockaddr_in place_{};
+};
 
 inline std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 

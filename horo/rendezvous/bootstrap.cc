@@ -163,7 +163,15 @@ Result<StoreAccess> open_store(const JobPlace& place, std::shared_ptr<const net:
   if (place.rank == 0) {
     HORO_ASSIGN(access.server, serve_store(addresses, options));
   }
-  HORO_ASSIGN(access.store, TcpStore::connect(addresses, options, deadline));
+  // A port that was taken may have been so for a moment only: whoever connects to somewhere gets a port, too, and it
+  // may be this one.
+  const auto serve_again = [&]() -> Status {
+    if (place.rank == 0 && !access.server) {
+      HORO_ASSIGN(access.server, serve_store(addresses, options));
+    }
+    return {};
+  };
+  HORO_ASSIGN(access.store, TcpStore::connect(addresses, options, deadline, serve_again));
   return access;
 }
 

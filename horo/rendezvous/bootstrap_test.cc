@@ -208,6 +208,22 @@ TEST(Meeting, WorksOverTcpWithRankZeroServing) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST(Meeting, RankZeroServesOnceAPortIsFreeThatWasTakenForAMoment) {
+  auto key = std::make_shared<const net::Key>(*net::Key::random());
+  // As a connection of another program has it: nobody answers there.
+  net::testing::HeldPort port;
+  const std::string at = port.address();
+  std::thread first([&] {
+    const auto access = open_store({0, 2, "job", at}, key, nullptr, soon());
+    ASSERT_TRUE(access.ok()) << access.status();
+    EXPECT_NE(access->server, nullptr);
+  });
+  const auto none = open_store({1, 2, "job", at}, key, nullptr, Deadline::after_seconds(0.3));
+  EXPECT_EQ(none.status().code(), Code::kTimeout) << none.status();
+  port.release();
+  first.join();
+}
+
 TEST(StoreElsewhere, IsNotServedByRankZeroAndNotItsMistake) {
   auto key = std::make_shared<const net::Key>(*net::Key::random());
   // An address that is nobody's (RFC 5737): rank 0 can only wait for whoever serves there.

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -44,10 +45,10 @@ class TcpStoreServer {
 /// Calls of several threads take turns: one that waits for a key keeps the others waiting.
 class TcpStore final : public RequestStore {
  public:
-  /// Tries again until the deadline while nobody listens there. Of several addresses the one that answers first is
-  /// taken; an error names all.
+  /// Tries again until the deadline while nobody listens there, and calls `nobody_there` each time. Of several
+  /// addresses the one that answers first is taken; an error names all.
   static Result<std::unique_ptr<TcpStore>> connect(std::span<const net::Address> to, const TcpStoreOptions& options,
-                                                   Deadline deadline);
+                                                   Deadline deadline, const std::function<Status()>& nobody_there = {});
   static Result<std::unique_ptr<TcpStore>> connect(const net::Address& to, const TcpStoreOptions& options,
                                                    Deadline deadline) {
     return connect(std::span(&to, 1), options, deadline);

@@ -21,7 +21,8 @@ std::string names(std::span<const net::Address> addresses) {
 }
 
 /// Nobody may listen yet when this rank starts first. There is nothing to wait on until somebody does but time.
-Result<net::Socket> connect_when_there(std::span<const net::Address> to, Deadline deadline) {
+Result<net::Socket> connect_when_there(std::span<const net::Address> to, Deadline deadline,
+                                       const std::function<Status()>& nobody_there) {
   while (true) {
     auto socket = net::Socket::connect_any(to, deadline);
     if (socket.ok() || socket.status().code() != Code::kUnavailable) return socket;
@@ -31,13 +32,14 @@ Result<net::Socket> connect_when_there(std::span<const net::Address> to, Deadlin
     }
     HORO_ASSIGN(size_t none, net::poll_many({}, Deadline::after(kRetryAfter)));
     static_cast<void>(none);
+    if (nobody_there) HORO_TRY(nobody_there());
   }
 }
 
 }  // namespace
 
 Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::span<const net::Address> to, const TcpStoreOptions& options,
-                                                    Deadline deadline) {
+                                                    Deadline deadline, const std::function<Status()>& nobody_there) {
   if (!options.key) {
     return Status(Code::kInvalidArgument,
                   text("joining the store at ", names(to), " needs a key; Key::none() is that of jobs without one"));
@@ -50,7 +52,7 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::span<const net::Address
   channel_options.most_message = kMostStoreMessage;
   net::Identity identity{options.job, net::Purpose::kRendezvous, 0, self, net::kStoreMember};
   Result<net::Channel> channel =
-      net::dial([&] { return connect_when_there(to, deadline); },
+      net::dial([&] { return connect_when_there(to, deadline, nobody_there); },
                 {std::move(tls), *options.key, identity, std::move(channel_options)}, deadline);
   if (!channel.ok()) return channel.status().prefixed(text("joining the store at ", names(to)));
   return std::unique_ptr<TcpStore>(new TcpStore(std::move(*channel)));
