@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, TypeGuard
 
 import torch
 
@@ -50,28 +50,17 @@ class _Saved(StateHandler):
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
 
-class _Given(_Saved):
-    """What newcomers need, and nobody else who is at the same commit."""
-
+class ModelStateHandler(_Saved):
     def give(self, process_set: ProcessSet) -> None:
         """From rank 0 to the others of the set."""
-        raise NotImplementedError
+        give_parameters(self.value.state_dict(), 0, process_set)
+        self.save()
 
     def sync(self) -> None:
         self.give(global_process_set)
 
 
-def _is_given(handler: StateHandler) -> bool:
-    return isinstance(handler, _Given) and type(handler).sync is _Given.sync
-
-
-class ModelStateHandler(_Given):
-    def give(self, process_set: ProcessSet) -> None:
-        give_parameters(self.value.state_dict(), 0, process_set)
-        self.save()
-
-
-class OptimizerStateHandler(_Given):
+class OptimizerStateHandler(_Saved):
     def restore(self) -> None:
         super().restore()
         for group in self.value.param_groups:
@@ -79,8 +68,17 @@ class OptimizerStateHandler(_Given):
                 param.grad = None  # Of the step that failed.
 
     def give(self, process_set: ProcessSet) -> None:
+        """From rank 0 to the others of the set."""
         give_optimizer_state(self.value, 0, process_set)
         self.save()
+
+    def sync(self) -> None:
+        self.give(global_process_set)
+
+
+def _is_given(handler: StateHandler) -> TypeGuard[ModelStateHandler | OptimizerStateHandler]:
+    """Whether newcomers need it, and nobody else who is at the same commit. A subclass may synchronise otherwise."""
+    return type(handler).sync in (ModelStateHandler.sync, OptimizerStateHandler.sync)
 
 
 class SamplerStateHandler(_Saved):
@@ -175,7 +173,7 @@ class TorchState(ObjectState):
     def _give(self, process_set: ProcessSet) -> None:
         for handler in self._handlers.values():
             if _is_given(handler):
-                cast("_Given", handler).give(process_set)
+                handler.give(process_set)
 
     def _share(self) -> None:
         for handler in self._handlers.values():
