@@ -198,6 +198,18 @@ TEST_P(ApiMessages, UnderWayAtTheShutdownSaySo) {
   });
 }
 
+TEST(ApiMessagesCalls, EndAtOnceHoweverSoonAfterTheFirst) {
+  for (int i = 0; i < 300; ++i) {
+    Engine engine;
+    const Group world = engine.world();
+    horo::check(horo_messages_open(engine.get()));
+    std::vector<int> values(1);
+    Request never = receive(engine, world, 0, 0, values);
+    engine.shutdown();
+    EXPECT_EQ(code_of([&] { never.wait(); }), HORO_STOPPED);
+  }
+}
+
 TEST(ApiMessagesCalls, NeedAnEngineAGroupMemoryAndToBeOpened) {
   Engine engine;
   Group world = engine.world();

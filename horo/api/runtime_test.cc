@@ -66,6 +66,11 @@ TEST(ApiRuntime, WithNothingSetIsAJobOfOneRank) {
   EXPECT_EQ(values, (std::vector<float>{3, 4}));
 }
 
+// The request to stop meets the loop's thread everywhere on its way, most of all just before it first sleeps.
+TEST(ApiRuntime, EndsAtOnceHoweverSoonAfterTheStart) {
+  for (int i = 0; i < 1000; ++i) Runtime();
+}
+
 TEST(ApiRuntime, WhatIsHandedInToWaitGoesOnWhenTheTimeIsOver) {
   run_ranks(2, [](Runtime& runtime) {
     std::vector<float> values(3, 1.0F);

@@ -311,12 +311,14 @@ void Runtime::end_rest() {
 void Runtime::loop(const std::stop_token& stop) {
   // A caller that drives would take an ordinary ring for its own, and leave this thread asleep for ever.
   std::stop_callback wake(stop, [this] { engine_->bell().ring_sleepers(); });
-  while (!stop.stop_requested()) {
-    if (rest_for_callers(stop)) {
+  while (true) {
+    const bool rested = rest_for_callers(stop);
+    const uint32_t seen = engine_->bell().look();
+    if (stop.stop_requested()) return;  // Asked after the look: the ring of a request before it would end no wait.
+    if (rested) {
       pool_->trim(Clock::now());
       continue;
     }
-    const uint32_t seen = engine_->bell().look();
     Deadline next = Deadline::never();
     if (!caller_drives_.load(std::memory_order_acquire)) {
       std::lock_guard role(role_);

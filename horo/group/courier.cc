@@ -99,8 +99,9 @@ Result<RequestHandle> Courier::enter(Entry entry) {
 
 void Courier::work(const std::stop_token& stop) {
   std::stop_callback wake(stop, [this] { engine_.bell().ring(); });
-  while (!stop.stop_requested()) {
+  while (true) {
     const uint32_t seen = engine_.bell().look();
+    if (stop.stop_requested()) return;  // Asked after the look: the ring of a request before it would end no wait.
     const Time now = Clock::now();
     take_entries();
     notice_losses();

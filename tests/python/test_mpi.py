@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 
 import jobs
 import launched
@@ -200,9 +201,13 @@ def adds() -> None:
     print(f"rank {horo.rank()} of {horo.size()} is done, {horo.mpi_enabled()}", flush=True)
 
 
-def test_several_jobs_at_once_never_meet() -> None:
+def test_several_jobs_at_once_never_meet(tmp_path: Path) -> None:
     """Of both launchers, of torchrun and of horo run, all at the same time."""
-    commands = [[*launched.mpi_command(family, 2), sys.executable, "-u"] for family in ("openmpi", "openmpi", "mpich")]
+    started_by_mpi = [launched.mpi_command(family, 2) for family in ("openmpi", "openmpi", "mpich")]
+    # Two mpirun that start together race for the folder of their sessions, and one may give up: each has its own.
+    for number in range(2):
+        started_by_mpi[number] += ["--mca", "orte_tmpdir_base", str(tmp_path / str(number))]
+    commands = [[*command, sys.executable, "-u"] for command in started_by_mpi]
     commands.append([jobs.launcher(), "run", "-np", "2", sys.executable, "-u"])
     commands += [[sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]] * 2
     with launched.script_file(adds) as path:
