@@ -42,6 +42,7 @@ enum class Placement : uint8_t {
   kCached = 0,  ///< Both in a cache nearby, or wherever they are.
   kStreamed,    ///< Inputs from memory; results bypass the cache: nobody reads them before they would have left it.
   kFetched,     ///< Inputs from memory or from another core's cache, in pieces however small; results stay in cache.
+  kReplacing,   ///< Inputs as with kFetched; results take the place of one of them, and nobody else reads them soon.
 };
 
 enum class Isa : uint8_t { kGeneric = 0, kNeon, kSve, kAvx2, kAvx512 };

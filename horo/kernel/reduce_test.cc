@@ -12,6 +12,9 @@
 namespace horo::kernel {
 namespace {
 
+constexpr std::array kPlacements = {Placement::kCached, Placement::kStreamed, Placement::kFetched,
+                                    Placement::kReplacing};
+
 constexpr std::array<size_t, 14> kCounts = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 131, 4096 + 3};
 
 struct Case {
@@ -82,7 +85,7 @@ TEST_P(EveryDTypeAndOp, CombinesManyWithTheSameBitsScaledOrNotWhereverTheDataAre
         Buffer expected(count * size_, 0), out(count * size_, 0);
         combine_many(dtype_, op_, Isa::kGeneric)(expected.data(), pointers, count, scaling);
         for (Isa isa : available()) {
-          for (Placement placement : {Placement::kCached, Placement::kStreamed, Placement::kFetched}) {
+          for (Placement placement : kPlacements) {
             combine_many(dtype_, op_, isa, placement)(out.data(), pointers, count, scaling);
             ASSERT_EQ(out.bytes(), expected.bytes()) << name(isa) << " inputs " << inputs << " count " << count
                                                      << " factor " << scaling.factor << " divisor " << scaling.divisor;
@@ -103,7 +106,7 @@ TEST_P(EveryDTypeAndOp, CombinesManyIntoAnyOfTheInputs) {
         std::vector<const std::byte*> pointers;
         for (Buffer& one : in) one.fill(dtype_, random_), pointers.push_back(one.data());
         Buffer expected(count * size_, 0);
-        const auto placement = static_cast<Placement>(target % 3);
+        const auto placement = kPlacements[target % kPlacements.size()];
         combine_many(dtype_, op_, Isa::kGeneric)(expected.data(), pointers, count, {});
         combine_many(dtype_, op_, isa, placement)(in[target].data(), pointers, count, {});
         ASSERT_EQ(in[target].bytes(), expected.bytes()) << name(isa) << " inputs " << inputs << " into " << target;

@@ -83,6 +83,7 @@ class Sliced {
   Status describe();
   Status check(const Descriptor& descriptor, int member) const;
   bool is_paired() const;
+  kernel::Placement reduced_placement() const;
   Status run_round(uint64_t index);
   Status run_steps();
   Status run_pair_steps();
@@ -118,7 +119,6 @@ class Sliced {
   Protocol& protocol_;
   const Call& call_;
   const Reduction& reduction_;
-  const kernel::CombineManyFn combine_;
   const size_t element_;
   const int rank_, size_;
   const uint64_t step_elements_;
@@ -127,6 +127,7 @@ class Sliced {
   std::vector<Descriptor> descriptors_;
   const kernel::Placement staged_;  ///< What is copied into staging.
   bool paired_ = false;             ///< Two ranks that add fast, without library buffers: everybody reduces everything.
+  kernel::CombineManyFn combine_ = nullptr;
   bool contents_lost_ = false;
 
   // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds, and how
@@ -159,21 +160,10 @@ kernel::Placement staging_placement(const Protocol& protocol, const Reduction& r
   return is_far(protocol, reduction) ? kernel::Placement::kStreamed : kernel::Placement::kCached;
 }
 
-// With two ranks results go straight to the caller; a large separate output is in no cache.
-kernel::Placement reduced_placement(const Protocol& protocol, const Reduction& reduction) {
-  const bool streamed = protocol.size() == 2 && reduction.out != nullptr && reduction.out != reduction.in &&
-                        !protocol.offset_in_segment(reduction.out, 1) &&
-                        reduction.count * size_of(reduction.dtype) >= protocol.thresholds().stream_bytes();
-  if (streamed) return kernel::Placement::kStreamed;
-  return is_far(protocol, reduction) ? kernel::Placement::kFetched : kernel::Placement::kCached;
-}
-
 Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
     : protocol_(protocol),
       call_(call),
       reduction_(reduction),
-      combine_(
-          kernel::combine_many(reduction.dtype, reduction.op, kernel::best(), reduced_placement(protocol, reduction))),
       element_(size_of(reduction.dtype)),
       rank_(protocol.rank()),
       size_(protocol.size()),
@@ -222,6 +212,7 @@ Status Sliced::describe() {
     HORO_TRY(check(theirs, member));
   }
   paired_ = is_paired();
+  combine_ = kernel::combine_many(reduction_.dtype, reduction_.op, kernel::best(), reduced_placement());
   return {};
 }
 
@@ -265,6 +256,15 @@ Status Sliced::run_round(uint64_t index) {
   }
   if (restorable() && !paired_) pull_own_slice();
   return leave_round(index + 1 < rounds_);
+}
+
+// Pairs write results straight to the caller, where nobody else reads them. A large separate output is in no cache.
+kernel::Placement Sliced::reduced_placement() const {
+  const size_t bytes = reduction_.count * element_;
+  const bool straight = size_ == 2 && takes() && !protocol_.offset_in_segment(reduction_.out, 1);
+  if (straight && !in_place() && bytes >= protocol_.thresholds().stream_bytes()) return kernel::Placement::kStreamed;
+  if (!is_far(protocol_, reduction_)) return kernel::Placement::kCached;
+  return paired_ && in_place() ? kernel::Placement::kReplacing : kernel::Placement::kFetched;
 }
 
 bool Sliced::is_paired() const {
