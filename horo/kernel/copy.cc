@@ -52,7 +52,8 @@ constexpr size_t kChecksumBlock = 8192;
 }  // namespace
 
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement) {
-  if (placement == Placement::kStreamed) return copy_streamed(out, in, bytes, [](std::span<const std::byte>) {});
+  if (placement == Placement::kStreamed || (kFollowsArrays && placement == Placement::kReplacing))
+    return copy_streamed(out, in, bytes, [](std::span<const std::byte>) {});
   if (bytes > 0) std::memcpy(out, in, bytes);
 }
 

@@ -39,6 +39,7 @@ void Slot::set_parcel(nb::object parcel) {
 
 void Slot::set_native(nb::object native) {
   reduction_ = native.is_none() ? nullptr : nb::cast<Reduction*>(native);
+  reduced_bytes_ = reduction_ == nullptr ? 0 : reduction_->bytes();
   native_ = std::move(native);
 }
 
@@ -94,9 +95,11 @@ bool Arrivals::is_usual(const Slot& slot) const {
   return get(world_, runtime_name_).is(runtime) && get(world_, era_name_).is(era);
 }
 
-// Nothing has changed when all is left to Python.
+// Nothing has changed when all is left to Python. What was handed in before as it lay is looked at once, in hand_in().
 Arrivals::Rest Arrivals::take(nb::handle self, Slot& slot) {
   if (!is_usual(slot)) return Rest::kAll;
+  const bool alone = slot.view().is_none() && slot.counts() == nullptr;
+  if (alone && slot.reduction() != nullptr) return count(self, slot, slot.reduced_bytes());
   const nb::object gradient = get(slot.param, grad_name_);
   TensorView found;
   if (!reader_.read(gradient, found) || get(gradient, requires_grad_name_).ptr() != Py_False) return Rest::kAll;
@@ -104,12 +107,16 @@ Arrivals::Rest Arrivals::take(nb::handle self, Slot& slot) {
     if (!slot.copy_in(found)) return Rest::kAll;
     if (PyObject_SetAttr(slot.param.ptr(), grad_name_.ptr(), slot.view().ptr()) != 0) nb::raise_python_error();
   }
+  return count(self, slot, found.bytes);
+}
+
+Arrivals::Rest Arrivals::count(nb::handle self, Slot& slot, uint64_t bytes) {
   synchronized = false;
   if (--slot.left > 0) return Rest::kNone;
   slot.sent = true;
   ++sent;
   if (slot.counts() != nullptr) return --slot.counts()->missing == 0 ? Rest::kSend : Rest::kNone;
-  return add(nb::borrow(self), found.bytes) ? Rest::kFlush : Rest::kNone;
+  return add(nb::borrow(self), bytes) ? Rest::kFlush : Rest::kNone;
 }
 
 void Arrivals::arrived(nb::handle self, Slot& slot) {
@@ -167,6 +174,7 @@ nb::object Arrivals::hand_in(const nb::list& slots, int set, bool together) {
     Reduction* reduction = slot.reduction();
     TensorView found;
     if (reduction == nullptr || !reader_.read(gradient, found) || !found.contiguous) return nb::none();
+    if (get(gradient, requires_grad_name_).ptr() != Py_False) return nb::none();
     if (found.dtype != reduction->dtype ||
         !std::equal(found.shape.begin(), found.shape.end(), reduction->shape.begin(), reduction->shape.end())) {
       return nb::none();

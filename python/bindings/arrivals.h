@@ -39,6 +39,7 @@ class Slot {
   const nanobind::object& native() const { return native_; }
   void set_native(nanobind::object native);
   Reduction* reduction() const { return reduction_; }
+  uint64_t reduced_bytes() const { return reduced_bytes_; }
   /// The place of the gradient in a bucket, or None: without gaps.
   const nanobind::object& view() const { return view_; }
   void set_view(nanobind::object view);
@@ -53,6 +54,7 @@ class Slot {
   nanobind::object parcel_ = nanobind::none(), native_ = nanobind::none(), view_ = nanobind::none();
   Parcel* counts_ = nullptr;
   Reduction* reduction_ = nullptr;
+  uint64_t reduced_bytes_ = 0;
   std::byte* place_ = nullptr;
   int dtype_ = 0;
   std::vector<int64_t> shape_, strides_;
@@ -79,13 +81,15 @@ class Arrivals {
   nanobind::list take_pending();
   /// The next backward pass is the first of a step.
   void reset(const nanobind::dict& slots, int passes);
-  /// Hands in the gradients of slots as they lie; None, and nothing is handed in, if one of them lies otherwise.
+  /// Hands in the gradients of slots as they lie; None, and nothing is handed in, if one of them lies otherwise or is
+  /// none to reduce.
   nanobind::object hand_in(const nanobind::list& slots, int set, bool together);
 
  private:
   /// What is left to do for a gradient that has come.
   enum class Rest : uint8_t { kAll, kNone, kFlush, kSend };
   Rest take(nanobind::handle self, Slot& slot);
+  Rest count(nanobind::handle self, Slot& slot, uint64_t bytes);
   bool is_usual(const Slot& slot) const;
 
   const nanobind::object world_, reader_object_, current_pass_;

@@ -28,6 +28,12 @@ horo_tensor Reduction::view() const {
   return all;
 }
 
+uint64_t Reduction::bytes() const {
+  uint64_t bytes = horo_dtype_size(static_cast<horo_dtype>(dtype));
+  for (const int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
+  return bytes;
+}
+
 Batch::~Batch() {
   for (Handle& one : handles_) {
     if (orphans_->forked() || !one.done()) orphans_->add(std::move(one), memory_);

@@ -22,6 +22,7 @@ struct Reduction {
   uintptr_t input = 0, output = 0;
 
   horo_tensor view() const;
+  uint64_t bytes() const;
 };
 
 /// What was handed in one by one, to be waited for together. Keeps `memory` until all of it is done.

@@ -125,8 +125,11 @@ class Sliced {
   const uint64_t round_elements_;
   const uint64_t rounds_;
   std::vector<Descriptor> descriptors_;
-  const kernel::Placement staged_;  ///< What is copied into staging.
-  bool paired_ = false;             ///< Two ranks that add fast, without library buffers: everybody reduces everything.
+  const bool far_;  ///< The tensor lies in memory rather than in a core's cache.
+  /// A contribution that no cache holds goes past it: the peer fetches it sooner from memory than from our cache.
+  const kernel::Placement staged_ = far_ ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+  const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : kernel::Placement::kCached;
+  bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
   bool contents_lost_ = false;
 
@@ -150,16 +153,6 @@ bool adds_fast(DType dtype) {
   return converts || (dtype != DType::kF16 && dtype != DType::kBF16);
 }
 
-// Whether the tensor lies in memory rather than in a core's cache.
-bool is_far(const Protocol& protocol, const Reduction& reduction) {
-  return reduction.count * size_of(reduction.dtype) >= kFar * protocol.thresholds().cache_bytes;
-}
-
-// A contribution that no cache holds goes past it: the peer fetches it sooner from memory than from our cache.
-kernel::Placement staging_placement(const Protocol& protocol, const Reduction& reduction) {
-  return is_far(protocol, reduction) ? kernel::Placement::kStreamed : kernel::Placement::kCached;
-}
-
 Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
     : protocol_(protocol),
       call_(call),
@@ -170,7 +163,7 @@ Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
       step_elements_(step_length(protocol, reduction)),
       round_elements_(std::min<uint64_t>(reduction.count, protocol.staging().size() / element_)),
       rounds_(divide_up(reduction.count, round_elements_)),
-      staged_(staging_placement(protocol, reduction)) {}
+      far_(reduction.count * element_ >= kFar * protocol.thresholds().cache_bytes) {}
 
 Status Sliced::run() {
   HORO_TRY(describe());
@@ -221,8 +214,7 @@ uint64_t Sliced::choose_ring() const {
   const uint64_t one = ring_bytes(1);
   const uint64_t steps = divide_up(divide_up(round_elements_, static_cast<uint64_t>(size_)), step_elements_) + 1;
   const uint64_t room = protocol_.staging().size() / one;
-  const bool longer = staged_ == kernel::Placement::kStreamed;
-  const uint64_t wanted = longer ? std::min(room, kFar * protocol_.thresholds().cache_bytes / one) : kShortRing;
+  const uint64_t wanted = far_ ? std::min(room, kFar * protocol_.thresholds().cache_bytes / one) : kShortRing;
   return std::min(steps, std::max(wanted, kShortRing));
 }
 
@@ -263,7 +255,7 @@ kernel::Placement Sliced::reduced_placement() const {
   const size_t bytes = reduction_.count * element_;
   const bool straight = size_ == 2 && takes() && !protocol_.offset_in_segment(reduction_.out, 1);
   if (straight && !in_place() && bytes >= protocol_.thresholds().stream_bytes()) return kernel::Placement::kStreamed;
-  if (!is_far(protocol_, reduction_)) return kernel::Placement::kCached;
+  if (!far_) return kernel::Placement::kCached;
   return paired_ && in_place() ? kernel::Placement::kReplacing : kernel::Placement::kFetched;
 }
 
@@ -377,7 +369,7 @@ Status Sliced::pull(uint64_t step) {
     HORO_TRY(protocol_.wait_for(call_, member, protocol_.words(member).reduced.word, count_after(step)));
     std::byte* to = reduction_.out + (first_ + part.begin) * element_;
     const std::byte* from = result(member, step);
-    if (to != from) std::memcpy(to, from, part.count * element_);
+    if (to != from) kernel::copy(to, from, part.count * element_, pulled_to_);
     pulled_ = step + 1;
   }
   return protocol_.advance(call_, protocol_.words(rank_).taken.word, count_after(step));

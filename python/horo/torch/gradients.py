@@ -129,7 +129,7 @@ class Gradients:
             raise too_many(slot)
         gradient = slot.param.grad
         if gradient.requires_grad:
-            raise AssertionError(f"the gradient of parameter '{slot.name}' requires a gradient; reduce it yourself")
+            raise _not_reduced(slot)
         slot.left -= 1
         self.synchronized = False
         if slot.left == 0:
@@ -150,11 +150,9 @@ class Gradients:
     def _ready(self, slot: Slot, gradient: torch.Tensor) -> None:
         slot.sent = True
         self._arrivals.sent += 1
-        if gradient.is_sparse:
-            if not self.settings.sparse_as_dense:
-                self._send_sparse(slot, gradient)
-                return
-            gradient = slot.param.grad = gradient.to_dense()
+        if gradient.is_sparse and not self._made_dense(slot, gradient):
+            return
+        gradient = slot.param.grad
         if slot.parcel is None:
             if self._arrivals.add(slot, gradient.nbytes):
                 self.flush()
@@ -163,6 +161,14 @@ class Gradients:
         slot.parcel.missing -= 1
         if slot.parcel.missing == 0:
             slot.parcel.send(self)
+
+    def _made_dense(self, slot: Slot, gradient: torch.Tensor) -> bool:
+        """False: it is on its way as it is."""
+        if self.settings.sparse_as_dense:
+            slot.param.grad = gradient.to_dense()
+            return True
+        self._send_sparse(slot, gradient)
+        return False
 
     def _send_sparse(self, slot: Slot, gradient: torch.Tensor) -> None:
         if slot.parcel is not None:
@@ -176,16 +182,38 @@ class Gradients:
 
     def flush(self) -> None:
         """Hands in what has come and travels alone."""
-        if self._arrivals.pending:
-            self.send(self._arrivals.take_pending(), together=False)
+        if not self._arrivals.pending:
+            return
+        slots = self._arrivals.take_pending()
+        batch = self._hand_in_as_they_lie(slots, together=False)
+        if batch is not None:
+            self.began(batch, [])
+            return
+        # Of those that were usual in the last step nobody has looked at the gradient yet.
+        refused = [slot for slot in slots if slot.param.grad.requires_grad]
+        for slot in refused:
+            slot.sent = False
+            slot.left += 1
+            self._arrivals.sent -= 1
+        slots = [slot for slot in slots if slot.sent]
+        dense = [slot for slot in slots if not slot.param.grad.is_sparse or self._made_dense(slot, slot.param.grad)]
+        self.send(dense, together=False)
+        if refused:
+            raise _not_reduced(refused[0])
+
+    def _hand_in_as_they_lie(self, slots: list[Slot], *, together: bool) -> Handle | None:
+        if self.settings.compression is not NoneCompressor:
+            return None
+        batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
+        return None if batch is None else Handle(batch, lambda _: None)
 
     def send(self, slots: list[Slot], *, together: bool) -> None:
+        batch = self._hand_in_as_they_lie(slots, together=together)
+        if batch is not None:
+            self.began(batch, [])
+            return
         compression = self.settings.compression
         if compression is NoneCompressor:
-            batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
-            if batch is not None:
-                self.began(Handle(batch, lambda _: None), [])
-                return
             given = [(slot, slot.param.grad, None) for slot in slots]
         else:
             given = [(slot, *compression.compress(slot.param.grad)) for slot in slots]
@@ -295,6 +323,8 @@ class Gradients:
         for slot in missing:
             if slot.param.grad is None:
                 slot.param.grad = slot.zeros()
+            elif slot.param.grad.requires_grad:
+                slot.param.grad = slot.param.grad.detach()  # Of a pass that was refused.
             self._ready(slot, slot.param.grad)
 
     def _close_parcels(self) -> None:
@@ -364,6 +394,10 @@ class Gradients:
                 whose.param.grad = result
             elif compression is not NoneCompressor:
                 whose.param.grad.copy_(compression.decompress(tensor, context))
+
+
+def _not_reduced(slot: Slot) -> AssertionError:
+    return AssertionError(f"the gradient of parameter '{slot.name}' requires a gradient; reduce it yourself")
 
 
 def _remove(hooks: list[Any]) -> None:

@@ -177,6 +177,62 @@ def test_sparse_gradients_are_refused_in_buckets(hvd: ModuleType) -> None:
     optimizer.zero_grad()
 
 
+class _SometimesSparse(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Parameter(torch.randn(20, 3, generator=torch.Generator().manual_seed(7)))
+        self.factor = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, words: torch.Tensor, sparse: bool) -> torch.Tensor:
+        return torch.nn.functional.embedding(words, self.words, sparse=sparse) * self.factor
+
+
+@pytest.mark.parametrize("compression", ["none", "fp16"])
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_gradients_may_be_sparse_in_some_steps(hvd: ModuleType, compression: str, as_dense: bool) -> None:
+    mine, alone = _SometimesSparse(), _SometimesSparse()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(mine.parameters(), 0.1),
+        mine.named_parameters(),
+        compression=getattr(hvd.Compression, compression),
+        sparse_as_dense=as_dense,
+    )
+    reference = torch.optim.SGD(alone.parameters(), 0.1)
+    for step, sparse in enumerate([False, False, True, False, True]):
+        words = torch.randint(0, 20, (SAMPLES,), generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        reference.zero_grad()
+        mine(share_of(hvd, words), sparse).pow(2).mean().backward()
+        alone(words, sparse).pow(2).mean().backward()
+        assert mine.words.grad.is_sparse == (sparse and (not as_dense or hvd.size() == 1))
+        optimizer.step()
+        reference.step()
+    for one, other in zip(mine.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5 if compression == "none" else 1e-3)
+    same_on_all_ranks(hvd, mine)
+
+
+def test_gradients_with_a_graph_of_their_own_are_refused_in_any_step(hvd: ModuleType) -> None:
+    if hvd.size() == 1:
+        return
+    for passes_before in range(3):
+        model = model_of()
+        optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
+        for step in range(passes_before):
+            loss_of(model, *data_of(step)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of torch, about graphs that hold themselves.
+            with pytest.raises(AssertionError, match="requires a gradient; reduce it yourself"):
+                loss_of(model, *data_of(0)).backward(create_graph=True)
+        optimizer.synchronize()
+        optimizer.zero_grad()
+        loss_of(model, *data_of(1)).backward()
+        optimizer.step()
+        same_on_all_ranks(hvd, model)
+
+
 def test_a_grad_scaler_sees_averages(hvd: ModuleType) -> None:
     model = model_of()
     wrapped = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
