@@ -131,8 +131,7 @@ void Arrivals::arrived(nb::handle self, Slot& slot) {
     }
     rest == Rest::kFlush ? gradients.attr("flush")() : slot.parcel().attr("send")(gradients);
   }
-  const int64_t now = nb::cast<int64_t>(current_pass_());
-  if (now == pass) return;
+  if (current_pass_.number() == pass) return;
   if (!gradients.is_valid()) gradients = slot.gradients();
   if (!gradients.is_none()) gradients.attr("watch_end")();
 }

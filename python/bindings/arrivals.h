@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backward_pass.h"
 #include "reduction.h"
 #include "tensor_reader.h"
 
@@ -92,7 +93,8 @@ class Arrivals {
   Rest count(nanobind::handle self, Slot& slot, uint64_t bytes);
   bool is_usual(const Slot& slot) const;
 
-  const nanobind::object world_, reader_object_, current_pass_;
+  const nanobind::object world_, reader_object_;
+  BackwardPass current_pass_;
   TensorReader& reader_;
   const uint64_t enough_;
   const nanobind::object runtime_name_, era_name_, grad_name_, requires_grad_name_;

@@ -30,6 +30,30 @@ def test_steps_are_those_of_one_process_with_all_data(hvd: ModuleType, name: str
     close(*train(hvd, OPTIMIZERS[name], gradient_as_bucket_view=in_buckets))
 
 
+@pytest.mark.parametrize("in_buckets", [False, True])
+@pytest.mark.parametrize("says_otherwise", [False, True])
+def test_hooks_ask_torch_s_library_for_the_pass_unless_python_says_otherwise(
+    hvd: ModuleType, monkeypatch: pytest.MonkeyPatch, says_otherwise: bool, in_buckets: bool
+) -> None:
+    asked = 0
+    number = torch._C._current_graph_task_id
+
+    def ask() -> int:
+        nonlocal asked
+        asked += 1
+        return number() + 1000 * says_otherwise
+
+    def averaged(mine: torch.nn.Module, alone: torch.nn.Module) -> None:
+        for one, other in zip(mine.parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6)
+
+    monkeypatch.setattr(torch._C, "_current_graph_task_id", ask)
+    steps = 3
+    close(*train(hvd, sgd, steps, averaged, gradient_as_bucket_view=in_buckets))
+    hooks = 4 * steps if hvd.size() > 1 else 0
+    assert asked >= hooks if says_otherwise else asked <= hooks / 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
