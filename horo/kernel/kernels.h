@@ -32,11 +32,11 @@ extern const Kernels kGenericKernels;
 /// The tables of this architecture that this CPU can run, generic first, best last. Defined once per architecture.
 std::span<const Kernels* const> usable_kernels();
 
-/// Whether cores find by themselves what is done with long arrays. Those of Arm do: prefetchers go on past the ends of
-/// pages, and results that are written line after line pass the cache by, unless something else is written in between,
-/// such as registers that a call saves. There asking for lines, and copying results past the cache, only cost
-/// (Neoverse N1, two cores at once, 64 MiB: a sum in place takes 7.4 ms, or 9.4 if each line is asked for 4 KiB before;
-/// one out of place 8.3, in blocks 11.6, in blocks that are then copied past the cache 12.3).
+/// Whether cores find by themselves what is done with long arrays. Those of Arm seem to: prefetchers go on past the
+/// ends of pages, and results that are written line after line, with nothing in between, pass the cache by. There
+/// asking for lines, and copying results past the cache, only cost (Neoverse N1, two cores at once, 64 MiB: a sum in
+/// place takes 7.4 ms, or 9.4 if each line is asked for 4 KiB before; one out of place 8.3, in blocks 11.6, in blocks
+/// that are then copied past the cache 12.3).
 #ifdef __aarch64__
 inline constexpr bool kFollowsArrays = true;
 #else

@@ -7,8 +7,8 @@
 
 namespace horo::python {
 
-/// Asks torch's library, without being compiled against it: every hook asks, and a call through Python costs more than
-/// all the rest that a hook does. The library is believed once it has said the same as Python in a pass; where it does
+/// Asks torch's library, without being compiled against it: every hook asks, and this is cheaper than a call through
+/// Python. The library is believed once it has said the same as Python in a pass; where it does
 /// not, or has no such function, Python is asked. Under the interpreter's lock.
 class BackwardPass {
  public:

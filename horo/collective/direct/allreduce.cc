@@ -128,6 +128,7 @@ class Sliced {
   const bool far_;  ///< The tensor lies in memory rather than in a core's cache.
   /// A contribution that no cache holds goes past it: the peer fetches it sooner from memory than from our cache.
   const kernel::Placement staged_ = far_ ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+  /// Results that others reduced; only the caller reads them.
   const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : kernel::Placement::kCached;
   bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;

@@ -185,9 +185,7 @@ class Gradients:
         if not self._arrivals.pending:
             return
         slots = self._arrivals.take_pending()
-        batch = self._hand_in_as_they_lie(slots, together=False)
-        if batch is not None:
-            self.began(batch, [])
+        if self._handed_in_as_they_lie(slots, together=False):
             return
         # Of those that were usual in the last step nobody has looked at the gradient yet.
         refused = [slot for slot in slots if slot.param.grad.requires_grad]
@@ -197,21 +195,23 @@ class Gradients:
             self._arrivals.sent -= 1
         slots = [slot for slot in slots if slot.sent]
         dense = [slot for slot in slots if not slot.param.grad.is_sparse or self._made_dense(slot, slot.param.grad)]
-        self.send(dense, together=False)
+        self._send_each(dense, together=False)
         if refused:
             raise _not_reduced(refused[0])
 
-    def _hand_in_as_they_lie(self, slots: list[Slot], *, together: bool) -> Handle | None:
-        if self.settings.compression is not NoneCompressor:
-            return None
-        batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
-        return None if batch is None else Handle(batch, lambda _: None)
-
     def send(self, slots: list[Slot], *, together: bool) -> None:
-        batch = self._hand_in_as_they_lie(slots, together=together)
+        if not self._handed_in_as_they_lie(slots, together=together):
+            self._send_each(slots, together=together)
+
+    def _handed_in_as_they_lie(self, slots: list[Slot], *, together: bool) -> bool:
+        if self.settings.compression is not NoneCompressor:
+            return False
+        batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
         if batch is not None:
-            self.began(batch, [])
-            return
+            self.began(Handle(batch, lambda _: None), [])
+        return batch is not None
+
+    def _send_each(self, slots: list[Slot], *, together: bool) -> None:
         compression = self.settings.compression
         if compression is NoneCompressor:
             given = [(slot, slot.param.grad, None) for slot in slots]
