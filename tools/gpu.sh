@@ -10,7 +10,7 @@ logs=$PWD/build/gpu-logs
 mkdir -p "$out" "$logs"
 : >"$out/gpu.log"
 site=$PWD/build/gpu-site
-parts=${PARTS:-build check casts operations nccl training killed bench step mps sanitizer cpu}
+parts=${PARTS:-build check casts operations nccl training streams killed bench step mps sanitizer cpu}
 python=${PYTHON:-python3}
 began=$(date +%s)
 table=()
@@ -85,7 +85,17 @@ if wanted training; then
     run ddp-$ranks 60 horo run -np $ranks "$python" "$(gpu training)" ddp "/tmp/horo-gpu-store-$$"
   done
 fi
-wanted killed && run killed-3 60 "$python" "$(gpu killed)" && cat "$logs/killed-3.log"
+streams() {
+  rm -f "/tmp/horo-gpu-streams-$$"
+  run "streams-2$1" 90 horo run -np 2 "$python" "$(gpu streams)" "/tmp/horo-gpu-streams-$$"
+  grep -hE "thread|wait|groups" "$logs/streams-2$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
+}
+wanted streams && HORO_DEVICE_HOLD=always streams ""
+if wanted killed; then
+  run killed-3 60 "$python" "$(gpu killed)"
+  HORO_DEVICE_HOLD=always HORO_ASYNC_COMPLETION=1 run killed-3-streams 60 "$python" "$(gpu killed)"
+  cat "$logs/killed-3.log" "$logs/killed-3-streams.log"
+fi
 bench() {
   rm -f "/tmp/horo-gpu-gloo-$$"
   run "bench-2$1" 100 horo run -np 2 "$python" "$(gpu bench)" --kernels --gloo "/tmp/horo-gpu-gloo-$$"
@@ -104,6 +114,7 @@ if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
   mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
   if nvidia-cuda-mps-control -d; then
     run operations-2-mps 100 horo run -np 2 "$python" "$(gpu operations)" --quick
+    streams -mps
     bench -mps
     step -mps
     echo quit | nvidia-cuda-mps-control >/dev/null

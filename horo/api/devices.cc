@@ -111,6 +111,28 @@ horo_status* horo_runtime_allocate_on(horo_runtime* runtime, int device, size_t 
   });
 }
 
+horo_status* horo_request_wait_in_stream(horo_request* request, void* stream, double timeout) {
+  return horo::api::guarded([&]() -> Status {
+    if (request == nullptr) return {Code::kInvalidArgument, "horo_request_wait_in_stream: the request is null"};
+    horo::group::Request& waited = *request->request;
+    HORO_TRY(waited.wait_promised(horo::api::deadline_of(timeout), horo::group::Request::OnSignal::kReturn));
+    const horo::device::EventHandle result = waited.promised();
+    return result == nullptr ? Status() : result->precede(waited.operation().where.device, stream);
+  });
+}
+
+horo_status* horo_handle_wait_in_stream(horo_handle* handle, void* stream, double timeout) {
+  return horo::api::guarded([&]() -> Status {
+    if (handle == nullptr) return {Code::kInvalidArgument, "horo_handle_wait_in_stream: the handle is null"};
+    HORO_TRY(horo::api::check_process(handle->process, "horo_handle_wait_in_stream"));
+    horo::engine::Submission& waited = *handle->submission;
+    HORO_TRY(horo::api::wait_in_pieces(*handle, horo::api::deadline_of(timeout),
+                                       horo::engine::Submission::Until::kPromised));
+    const horo::device::EventHandle result = waited.promised();
+    return result == nullptr ? Status() : result->precede(waited.calls().front().where.device, stream);
+  });
+}
+
 horo_status* horo_group_cast(horo_group* group, const horo_cast* cast, const horo_cast_array* arrays, size_t count) {
   return horo::api::guarded([&]() -> Status {
     if (group == nullptr) return {Code::kInvalidArgument, "horo_group_cast: the group is null"};

@@ -14,6 +14,16 @@ extern "C" {
 horo_status* horo_group_allocate_on(horo_group* group, int device, size_t bytes, horo_memory** memory);
 horo_status* horo_runtime_allocate_on(horo_runtime* runtime, int device, size_t bytes, horo_memory** memory);
 
+/* For results that are used on the device next: what is put into `stream` later comes after the operation, and the
+ * thread waits only until all of it is in queues of the device (or it is over). That is when the other ranks have come,
+ * where they share a GPU or have one each and NCCL; elsewhere these are horo_request_wait_interruptible and
+ * horo_handle_wait, and so they are for memory of the host.
+ * An operation that fails later ends its group, or its process set: the next call of it says so. What comes after it in
+ * the stream goes on then; an output that was the input has its contents still, or they are lost, as
+ * horo_request_wait and horo_handle_wait say. */
+horo_status* horo_request_wait_in_stream(horo_request* request, void* stream, double timeout);
+horo_status* horo_handle_wait_in_stream(horo_handle* handle, void* stream, double timeout);
+
 /* An array whose elements become another type: f32 or f64 from and to f16 and bf16, rounded to nearest; f32 from and to
  * i8. `largest` is for i8 alone, and lies where the arrays do: the absolute value that 127 stands for. It is found
  * where i8 is made, for all arrays together that name the same place, and used where i8 is read. What is not finite

@@ -103,6 +103,8 @@ TEST(ApiCast, WhatThereIsNotIsRefused) {
   EXPECT_EQ(outcome(horo_group_allocate_on(world, 0, 0, &memory)).first, HORO_INVALID_ARGUMENT);
   EXPECT_EQ(outcome(horo_group_allocate_on(world, 0, 1, nullptr)).first, HORO_INVALID_ARGUMENT);
   EXPECT_EQ(outcome(horo_runtime_allocate_on(nullptr, 0, 1, &memory)).first, HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(outcome(horo_request_wait_in_stream(nullptr, nullptr, 0)).first, HORO_INVALID_ARGUMENT);
+  EXPECT_EQ(outcome(horo_handle_wait_in_stream(nullptr, nullptr, 0)).first, HORO_INVALID_ARGUMENT);
 }
 
 }  // namespace

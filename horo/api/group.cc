@@ -57,12 +57,10 @@ Result<Operation> operation_of(const horo_group& group, const horo_operation& fr
   return operation;
 }
 
-Deadline waiting_for(double timeout) { return timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout); }
-
 horo_status* wait_for(horo_request* request, const char* function, double timeout, Request::OnSignal on_signal) {
   return horo::api::guarded([&]() -> Status {
     if (request == nullptr) return {Code::kInvalidArgument, horo::text(function, ": the request is null")};
-    return request->request->wait(waiting_for(timeout), on_signal);
+    return request->request->wait(horo::api::deadline_of(timeout), on_signal);
   });
 }
 

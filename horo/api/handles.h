@@ -95,9 +95,15 @@ horo_status* to_handle(Status status);
 Result<std::shared_ptr<std::byte>> allocate_shared(group::Engine& engine, std::shared_ptr<engine::Runtime> runtime,
                                                    uint64_t bytes);
 
-/// Until it is done or the deadline has come. In pieces: the runtime cannot be shut down by another thread while this
-/// one is inside.
-Status wait_in_pieces(const horo_handle& handle, Deadline deadline);
+/// What a timeout in seconds means: negative ones never end.
+inline Deadline deadline_of(double timeout) {
+  return timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout);
+}
+
+/// Until it has come so far or the deadline has. In pieces: the runtime cannot be shut down by another thread while
+/// this one is inside.
+Status wait_in_pieces(const horo_handle& handle, Deadline deadline,
+                      engine::Submission::Until until = engine::Submission::Until::kDone);
 
 /// Remembers for horo_last_error() that `what` of a call that returns no status is null. True when it is.
 bool is_absent(const void* what, const char* function, const char* name);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "horo/api/devices.h"
 #include "horo/api/horo.h"
 #include "horo/api/observe.h"
 
@@ -227,16 +228,10 @@ class Handle {
   /// Throws what the operation ended in. Negative: waits for ever.
   void wait(double timeout = -1) { check(horo_handle_wait(handle_.get(), timeout)); }
   /// False when it is not done by then.
-  bool wait_for(double seconds) {
-    horo_status* status = horo_handle_wait(handle_.get(), seconds);
-    if (horo_status_code(status) == HORO_TIMEOUT) {
-      // Of the wait, or of the operation, which may have ended just now: asked again it says which.
-      horo_status_free(status);
-      if (!done()) return false;
-      status = horo_handle_wait(handle_.get(), 0);
-    }
-    check(status);
-    return true;
+  bool wait_for(double seconds) { return has_ended(horo_handle_wait(handle_.get(), seconds)); }
+  /// The same, for what is put into a stream of its device next: it need not be done yet (horo/api/devices.h).
+  bool wait_in_stream(void* stream, double seconds) {
+    return has_ended(horo_handle_wait_in_stream(handle_.get(), stream, seconds));
   }
   horo_result result(size_t index = 0) const {
     horo_result result = HORO_RESULT_INIT;
@@ -247,6 +242,16 @@ class Handle {
   int64_t answer() const { return horo_handle_answer(handle_.get()); }
 
  private:
+  bool has_ended(horo_status* status) {
+    if (horo_status_code(status) == HORO_TIMEOUT) {
+      // Of the wait, or of the operation, which may have ended just now: asked again it says which.
+      horo_status_free(status);
+      if (!done()) return false;
+      status = horo_handle_wait(handle_.get(), 0);
+    }
+    check(status);
+    return true;
+  }
   std::unique_ptr<horo_handle, void (*)(horo_handle*)> handle_;
 };
 

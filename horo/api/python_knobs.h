@@ -19,6 +19,14 @@ inline constexpr BoolKnob kWaitInBackward{
      .help = "Whether a backward pass of PyTorch ends when the gradients are those of all ranks; else step() waits.",
      .test = "test_optimizer::test_without_waiting_in_backward_gradients_are_averages_after_synchronize"}};
 
+inline constexpr BoolKnob kAsyncCompletion{
+    {.name = "HORO_ASYNC_COMPLETION",
+     .legacy = "HOROVOD_ENABLE_ASYNC_COMPLETION",
+     .fallback = "0",
+     .help = "Whether synchronize(), and operations that wait, let the current stream wait for a result on a GPU, and "
+             "the thread only for the other ranks to come.",
+     .test = "test_waiting::test_where_asked_for_the_stream_waits_for_results_on_a_gpu"}};
+
 inline constexpr TextKnob kHandedKey{
     {.name = "HORO_KEY",
      .help = "The job's key as 64 hexadecimal digits, for launchers that have nothing but the environment; Python's "
@@ -64,7 +72,8 @@ inline constexpr IntegerKnob kResetLimit{
      .minimum = 0,
      .test = "test_elastic::test_the_number_of_resets_can_be_limited"}};
 
-inline constexpr const Knob* kPythonKnobs[] = {&kShadowHorovod,  &kWaitInBackward,  &kHandedKey,       &kTrustSpark,
-                                               &kElasticTimeout, &kElasticMinRanks, &kElasticMaxRanks, &kResetLimit};
+inline constexpr const Knob* kPythonKnobs[] = {&kShadowHorovod,   &kWaitInBackward,  &kAsyncCompletion,
+                                               &kHandedKey,       &kTrustSpark,      &kElasticTimeout,
+                                               &kElasticMinRanks, &kElasticMaxRanks, &kResetLimit};
 
 }  // namespace horo::api

@@ -133,12 +133,12 @@ int number(const horo_runtime* runtime, const char* function, Get get) {
 
 }  // namespace
 
-Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline) {
+Status horo::api::wait_in_pieces(const horo_handle& handle, Deadline deadline, engine::Submission::Until until) {
   if (handle.submission->done()) return handle.submission->status();
   constexpr double kPiece = 0.1;
   while (true) {
     Status status =
-        handle.runtime->wait(handle.set, handle.submission, deadline.earlier(Deadline::after_seconds(kPiece)));
+        handle.runtime->wait(handle.set, handle.submission, deadline.earlier(Deadline::after_seconds(kPiece)), until);
     if (status.code() != Code::kTimeout || handle.submission->done() || deadline.expired()) return status;
   }
 }
@@ -241,8 +241,7 @@ int horo_handle_done(const horo_handle* handle) {
 horo_status* horo_handle_wait(horo_handle* handle, double timeout) {
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(handle, "horo_handle_wait"));
-    const Deadline deadline = timeout < 0 ? Deadline::never() : Deadline::after_seconds(timeout);
-    return horo::api::wait_in_pieces(*handle, deadline);
+    return horo::api::wait_in_pieces(*handle, horo::api::deadline_of(timeout));
   });
 }
 
@@ -260,8 +259,10 @@ horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_re
     if (index >= submission.size()) {
       return {Code::kInvalidArgument, horo::text("horo_handle_result: tensor ", index, " of ", submission.size())};
     }
-    if (!submission.done()) return {Code::kInvalidArgument, "horo_handle_result: the operation is still under way"};
-    HORO_TRY(submission.status());
+    if (!submission.has_come(horo::engine::Submission::Until::kPromised)) {
+      return {Code::kInvalidArgument, "horo_handle_result: the operation is still under way"};
+    }
+    if (submission.done()) HORO_TRY(submission.status());
     const horo::engine::TensorResult& from = submission.result(index);
     const horo_result all{result->struct_size,         from.memory,
                           from.shape.data(),           from.shape.size(),

@@ -8,10 +8,22 @@ Devices::~Devices() {
   for (const auto& [memory, allocation] : allocations_) plugin_.free(allocation.device, allocation.memory.base);
 }
 
-Status Devices::status(int code) const {
+namespace {
+
+constexpr size_t kManyAwaited = 16;
+
+Status status_of(const horo_device_plugin& plugin, int code) {
   if (code == 0) return {};
-  return {static_cast<Code>(code), text(plugin_.name, ": ", plugin_.last_error())};
+  return {static_cast<Code>(code), text(plugin.name, ": ", plugin.last_error())};
 }
+
+}  // namespace
+
+Status Event::precede(int device, void* stream) const {
+  return status_of(plugin_, plugin_.stream_wait(device, stream, event_));
+}
+
+Status Devices::status(int code) const { return status_of(plugin_, code); }
 
 std::string Devices::describe() const {
   std::string words(4096, '\0');
@@ -140,8 +152,13 @@ Queue::~Queue() { devices_.table().close_queue(queue_); }
 
 Status Queue::wait(const EventHandle& event) {
   if (event == nullptr) return {};
-  HORO_ASSIGN(const bool happened, devices_.when_pending(devices_.table().event_poll(event->get())));
+  HORO_ASSIGN(const bool happened, devices_.has_happened(event));
   if (happened) return {};
+  while (awaited_.size() >= kManyAwaited) {
+    HORO_ASSIGN(const bool gone, devices_.has_happened(awaited_.front()));
+    if (!gone) break;
+    awaited_.pop_front();
+  }
   empty_ = false;
   HORO_TRY(devices_.status(devices_.table().queue_wait(queue_, event->get())));
   awaited_.push_back(event);
@@ -183,6 +200,29 @@ Status Queue::finish(bool may_spin) {
 Result<bool> Queue::collective(const Communicator& communicator, const horo_device_collective& collective) {
   empty_ = false;
   return devices_.when_pending(devices_.table().queue_collective(queue_, communicator.get(), &collective));
+}
+
+Result<EventHandle> Queue::record() const {
+  void* event = nullptr;
+  HORO_TRY(devices_.status(devices_.table().queue_record(queue_, &event)));
+  return std::make_shared<const Event>(devices_.table(), event);
+}
+
+Status Queue::signal(uint32_t* word, uint32_t value) {
+  empty_ = false;
+  return devices_.status(devices_.table().queue_signal(queue_, word, value));
+}
+
+Status Queue::hold(const uint32_t* word, uint32_t value) {
+  empty_ = false;
+  return devices_.status(devices_.table().queue_hold(queue_, word, value));
+}
+
+Status Queue::guard(const uint32_t* word) const { return devices_.status(devices_.table().queue_guard(queue_, word)); }
+
+std::unique_ptr<HoldPermit> HoldPermit::take(const Devices& devices, int device) {
+  if (devices.table().may_hold(device) == 0) return nullptr;
+  return std::unique_ptr<HoldPermit>(new HoldPermit(devices, device));
 }
 
 Result<bool> Queue::poll() {

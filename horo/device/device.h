@@ -4,6 +4,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,12 +27,24 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void* get() const { return event_; }
+  /// What is put into a stream of the application later waits for it.
+  Status precede(int device, void* stream) const;
 
  private:
   const horo_device_plugin& plugin_;
   void* const event_;
 };
 using EventHandle = std::shared_ptr<const Event>;
+
+class Queue;
+/// What comes after an operation on a device. Each is called at most once, on the thread that runs the operation, or
+/// not at all: then it is the caller's when the operation is done.
+struct Sequel {
+  /// Puts more behind the last step, into the same queue, which is left out if the operation fails before.
+  std::function<Status(Queue&)> steps = {};
+  /// All of it is in queues. When `result` has happened the result is there, unless the operation fails.
+  std::function<void(const EventHandle& result)> promise = {};
+};
 
 /// Where the memory of an operation is. Ranks agree about whether it is a device, not about its number.
 struct Where {
@@ -71,6 +85,7 @@ class Devices {
   Status usable() const;
 
   Result<EventHandle> record(int device, void* stream) const;
+  Result<bool> has_happened(const EventHandle& event) const { return when_pending(plugin_.event_poll(event->get())); }
 
   /// Memory that find_exported() knows. Until free() or the end.
   Result<Exported> allocate(int device, uint64_t bytes);
@@ -94,6 +109,9 @@ class Devices {
   Result<int> fabric_version() const;
   bool fabric_reduces(int dtype, int op) const { return plugin_.fabric_reduces(dtype, op) != 0; }
   Result<FabricId> fabric_id() const;
+
+  /// Whether queues can be held by words in the host's memory.
+  bool has_holds() const { return plugin_.queue_hold != nullptr; }
 
   /// What a call of the table returned, in words.
   Status status(int code) const;
@@ -138,6 +156,25 @@ class Communicator {
   void* communicator_;
 };
 
+/// While it lives a group may hold queues of a device in this process, and no other group.
+///
+/// A queue that is held until other ranks have come so far makes calls of the application wait that wait for the whole
+/// device, with the driver's lock. Were there two such groups, each could keep the other's thread, on different ranks,
+/// from putting into its queue what would let go of the first.
+class HoldPermit {
+ public:
+  /// Null: another group has it.
+  static std::unique_ptr<HoldPermit> take(const Devices& devices, int device);
+  ~HoldPermit() { devices_.table().release_holds(device_); }
+  HoldPermit(const HoldPermit&) = delete;
+  HoldPermit& operator=(const HoldPermit&) = delete;
+
+ private:
+  HoldPermit(const Devices& devices, int device) : devices_(devices), device_(device) {}
+  const Devices& devices_;
+  const int device_;
+};
+
 /// Work on a device, in order. Used by one thread at a time.
 class Queue {
  public:
@@ -147,7 +184,7 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return device_; }
-  /// What comes later waits for it, which is kept until finish(). Nothing is put here for what has happened already.
+  /// What comes later waits for it, and it is kept until it has happened. Nothing is put here for what has already.
   Status wait(const EventHandle& event);
   Status copy(std::span<const horo_device_copy> pieces);
   Status copy(std::byte* to, const std::byte* from, uint64_t bytes);
@@ -163,6 +200,16 @@ class Queue {
   Result<bool> poll();
   /// Until what was marked last has run.
   Status await(bool may_spin) const { return devices_.status(devices_.table().queue_await(queue_, may_spin ? 1 : 0)); }
+  /// What is in the queue now.
+  Result<EventHandle> record() const;
+
+  // Words in memory of allocate_host, where has_holds(). A word is only ever counted up.
+  /// The word becomes `value` when all that is here has run.
+  Status signal(uint32_t* word, uint32_t value);
+  /// What comes later waits until the word is `value` or more.
+  Status hold(const uint32_t* word, uint32_t value);
+  /// What comes later does nothing if the word is not 0 by the end of the hold before it; null: it always runs.
+  Status guard(const uint32_t* word) const;
 
  private:
   Queue(const Devices& devices, int device, void* queue) : devices_(devices), device_(device), queue_(queue) {}
@@ -170,7 +217,7 @@ class Queue {
   const int device_;
   void* const queue_;
   bool empty_ = true;
-  std::vector<EventHandle> awaited_;
+  std::deque<EventHandle> awaited_;
 };
 
 }  // namespace horo::device

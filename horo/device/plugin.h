@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-#define HORO_DEVICE_VERSION 3
+#define HORO_DEVICE_VERSION 4
 #define HORO_DEVICE_HANDLE_BYTES 64
 #define HORO_DEVICE_FABRIC_ID_BYTES 128
 /* Returned where something is still under way. */
@@ -149,16 +149,35 @@ typedef struct horo_device_plugin {
   /* Like queue_finish, in two parts: all that is in the queue now; and 0 when it has run, or HORO_DEVICE_PENDING. */
   int (*queue_mark)(void* queue);
   int (*queue_poll)(void* queue);
+  /* Or until it has run, as in queue_finish. */
+  int (*queue_await)(void* queue, int may_spin);
 
   /* In a stream of the application: hundreds of arrays in one launch, and two more where largest values are found. */
   int (*cast)(int device, void* stream, const horo_device_cast_terms* terms, const horo_device_cast* arrays,
               size_t count);
   /* Until all of the process's work on the device has run. */
   int (*synchronize)(int device);
-  /* Like queue_finish, of what was in the queue at the last queue_mark. */
-  int (*queue_await)(void* queue, int may_spin);
   /* Of record(): 0 when what was put into the stream has run, or HORO_DEVICE_PENDING. */
   int (*event_poll)(void* event);
+
+  /* What is in the queue now, as an event like those of record(). And: what is put into a stream of the application
+   * later waits for an event. */
+  int (*queue_record)(void* queue, void** event);
+  int (*stream_wait)(int device, void* stream, void* event);
+
+  /* Words in memory of allocate_host, by which a queue and the host tell each other how far they are without the
+   * driver. The functions below are NULL, all of them, where a device has no such thing. */
+
+  /* The word becomes `value` when all that is in the queue has run. */
+  int (*queue_signal)(void* queue, uint32_t* word, uint32_t value);
+  /* What comes later waits until the word is `value`, or has gone beyond: (int32_t)(word - value) >= 0. */
+  int (*queue_hold)(void* queue, const uint32_t* word, uint32_t value);
+  /* Copies and reductions that come later do nothing if the word is not 0 by the end of the hold before them. NULL:
+   * they always run. */
+  int (*queue_guard)(void* queue, const uint32_t* word);
+  /* Whether this process may hold queues of the device: one group at a time. 1: until release_holds(). */
+  int (*may_hold)(int device);
+  void (*release_holds)(int device);
 } horo_device_plugin;
 
 #define HORO_DEVICE_ENTRY "horo_device_plugin_table"

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,7 +21,15 @@ class Carrier {
   /// What moves the bytes, and what ran last: for the timeline.
   virtual std::string_view transport() const { return "none"; }
   virtual std::string_view algorithm() const { return "none"; }
-  virtual Status run(const collective::Operation& operation, const std::byte* input, std::byte* output) = 0;
+  /// `sequel` is of an operation on a device.
+  virtual Status run(const collective::Operation& operation, const std::byte* input, std::byte* output,
+                     const device::Sequel& sequel = {}) = 0;
+  /// The same, but an operation on a device may be under way still when this returns nothing. `landed` is told the
+  /// outcome then, on another thread; it must not wait.
+  virtual std::optional<Status> start(const collective::Operation& operation, const std::byte* input, std::byte* output,
+                                      const device::Sequel& sequel, std::function<void(const Status&)> /*landed*/) {
+    return run(operation, input, output, sequel);
+  }
   /// This rank cannot take part in what the others run: it ends for all of them.
   virtual void give_up(const Status& why) = 0;
 };

@@ -28,6 +28,7 @@ Executor::Executor(group::Engine& engine, BufferPool& pool, std::shared_ptr<grou
 Executor::~Executor() {
   stop(Status(Code::kStopped, "the process set has ended"));
   thread_ = Thread();
+  wait_idle(Deadline::never());
 }
 
 Status Executor::submit(Work work) {
@@ -100,10 +101,50 @@ void Executor::run(Work& work) {
   carrier_.set_ways(work.ways);
   const std::vector<Status> outcomes = runner_.run(work);
   scratch_.give_back();
+  finish(work, outcomes);
+}
+
+void Executor::finish(Work& work, const std::vector<Status>& outcomes) const {
   observation_.done(work, outcomes);
   for (size_t i = 0; i < outcomes.size(); ++i) {
     if (work.submissions[i]) work.submissions[i]->finish(outcomes[i]);
   }
+}
+
+// A thread that waits for a batch may drive the loop, and sleeps there: it is told by the bell.
+void Executor::start(Work work) {
+  const bool on_device = !work.units.empty() && work.units.front()->tensors.front().place == Place::kDevice;
+  if (!on_device) {
+    run(work);
+    return engine_.bell().ring();
+  }
+  observation_.begun(work);
+  carrier_.set_ways(work.ways);
+  const auto kept = std::make_shared<Work>(std::move(work));
+  const auto promised = [this, kept](const device::EventHandle& results) {
+    for (const Handle& submission : kept->submissions) {
+      if (submission) submission->promise(results);
+    }
+    engine_.bell().ring();
+  };
+  const auto landed = [this, kept](const Status& outcome) {
+    finish(*kept, std::vector<Status>(kept->units.size(), outcome));
+    engine_.bell().ring();
+    std::lock_guard lock(mutex_);
+    --flying_;
+    idle_.notify_all();
+  };
+  {
+    std::lock_guard lock(mutex_);
+    ++flying_;
+  }
+  const std::optional<std::vector<Status>> outcomes = runner_.start(*kept, {promised, landed});
+  scratch_.give_back();
+  if (!outcomes) return;
+  finish(*kept, *outcomes);
+  engine_.bell().ring();
+  std::lock_guard lock(mutex_);
+  --flying_;
 }
 
 void Executor::work(const std::stop_token& stop) {
@@ -119,8 +160,7 @@ void Executor::work(const std::stop_token& stop) {
     waiting_.pop_front();
     busy_ = true;
     lock.unlock();
-    run(next);
-    engine_.bell().ring();  // A thread that waits for one of these may drive the loop, and sleeps there.
+    start(std::move(next));
     lock.lock();
     busy_ = false;
     idle_.notify_all();
@@ -129,7 +169,7 @@ void Executor::work(const std::stop_token& stop) {
 
 bool Executor::wait_idle(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto idle = [this] { return !busy_; };
+  const auto idle = [this] { return !busy_ && flying_ == 0; };
   if (!deadline.is_never()) return idle_.wait_until(lock, deadline.at(), idle);
   idle_.wait(lock, idle);
   return true;

@@ -22,11 +22,16 @@ class GroupCarrier : public Carrier {
   explicit GroupCarrier(std::shared_ptr<group::Group> group) : group_(std::move(group)) {}
   int size() const override { return group_->size(); }
   int member() const override { return group_->member(); }
-  Status run(const collective::Operation& operation, const std::byte* input, std::byte* output) override {
-    if (ways_.are_usual()) return group_->run(operation, input, output, Deadline::never(), may_spin_);
+  Status run(const collective::Operation& operation, const std::byte* input, std::byte* output,
+             const device::Sequel& sequel) override {
+    if (ways_.are_usual()) return group_->run(operation, input, output, Deadline::never(), may_spin_, sequel);
     collective::Operation tuned = operation;
     tuned.way = ways_.of(operation.kind);
-    return group_->run(tuned, input, output, Deadline::never(), may_spin_);
+    return group_->run(tuned, input, output, Deadline::never(), may_spin_, sequel);
+  }
+  std::optional<Status> start(const collective::Operation& operation, const std::byte* input, std::byte* output,
+                              const device::Sequel& sequel, std::function<void(const Status&)> landed) override {
+    return group_->start(operation, input, output, sequel, std::move(landed));
   }
   void give_up(const Status& why) override { group_->give_up(why); }
   std::string_view transport() const override { return group_->transport_name(); }
@@ -65,6 +70,9 @@ class Executor {
  private:
   void work(const std::stop_token& stop);
   void run(Work& work);
+  /// Like run(), but what is on a device may be under way still when this returns.
+  void start(Work work);
+  void finish(Work& work, const std::vector<Status>& outcomes) const;
   void end(Work& work, const Status& why) const;
 
   group::Engine& engine_;
@@ -80,6 +88,7 @@ class Executor {
   std::condition_variable idle_;
   std::deque<Work> waiting_;
   bool busy_ = false;
+  int flying_ = 0;  ///< Batches on devices that are under way.
   std::optional<Status> over_;
   Thread thread_;
 };

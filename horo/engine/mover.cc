@@ -34,12 +34,17 @@ void Mover::add(std::byte* to, const std::byte* from, uint64_t bytes) {
   if (bytes > 0 && to != from) pieces_.push_back({to, from, bytes});
 }
 
-Status Mover::flush() {
-  if (!on_device()) return {};
+Status Mover::start() { return on_device() ? start_in(*queue_) : Status(); }
+
+Status Mover::start_in(device::Queue& queue) {
   const std::vector<horo_device_copy> pieces = std::move(pieces_);
   pieces_.clear();
-  HORO_TRY(queue_->copy(pieces));
-  return queue_->finish(false);
+  return queue.copy(pieces);
+}
+
+Status Mover::flush() {
+  HORO_TRY(start());
+  return on_device() ? queue_->finish(false) : Status();
 }
 
 Status Mover::transfer(std::byte* to, const std::byte* from, uint64_t bytes) {

@@ -31,8 +31,14 @@ class Mover {
   /// What is copied from now on waits for it.
   Status wait(const device::EventHandle& ready);
   void add(std::byte* to, const std::byte* from, uint64_t bytes);
+  /// What was added is under way.
+  Status start();
   /// Until everything that was added is there.
   Status flush();
+  /// When what was started is there. Of a device.
+  Result<device::EventHandle> started() const { return queue_->record(); }
+  /// In a queue of somebody else's.
+  Status start_in(device::Queue& queue);
   /// Between the device and the host, at once.
   Status transfer(std::byte* to, const std::byte* from, uint64_t bytes);
 

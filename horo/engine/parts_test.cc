@@ -327,7 +327,7 @@ class LonelyCarrier : public Carrier {
  public:
   int size() const override { return 2; }
   int member() const override { return 0; }
-  Status run(const collective::Operation&, const std::byte*, std::byte*) override {
+  Status run(const collective::Operation&, const std::byte*, std::byte*, const device::Sequel&) override {
     ++runs;
     return {};
   }

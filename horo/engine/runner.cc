@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <new>
-#include <numeric>
 
 #include "horo/base/text.h"
 #include "horo/engine/fusion.h"
+#include "horo/engine/runner_parts.h"
 #include "horo/kernel/reduce.h"
 
 namespace horo::engine {
@@ -21,45 +21,6 @@ constexpr uint64_t kApart = 16 << 20;
 std::shared_ptr<std::byte> allocate(uint64_t bytes) {
   void* memory = ::operator new(std::max<uint64_t>(bytes, 1), kAlignment, std::nothrow);
   return {static_cast<std::byte*>(memory), [](std::byte* p) { ::operator delete(p, kAlignment); }};
-}
-
-uint64_t bytes_of(const std::vector<int64_t>& shape, DType dtype) {
-  uint64_t bytes = size_of(dtype);
-  for (int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
-  return bytes;
-}
-
-uint64_t row_bytes(const Tensor& tensor) {
-  uint64_t bytes = size_of(tensor.dtype);
-  for (size_t i = 1; i < tensor.shape.size(); ++i) bytes *= static_cast<uint64_t>(tensor.shape[i]);
-  return bytes;
-}
-
-std::vector<int64_t> with_rows(const Tensor& tensor, uint64_t rows) {
-  std::vector<int64_t> shape = tensor.shape;
-  shape[0] = static_cast<int64_t>(rows);
-  return shape;
-}
-
-uint64_t total(const std::vector<uint64_t>& values) {
-  return std::accumulate(values.begin(), values.end(), uint64_t{0});
-}
-
-Operation reduction_of(collective::Kind kind, const Tensor& tensor) {
-  Operation operation;
-  operation.kind = kind;
-  operation.dtype = tensor.dtype;
-  operation.op = static_cast<ReduceOp>(tensor.reduction);
-  operation.prescale = tensor.prescale;
-  operation.postscale = tensor.postscale;
-  return operation;
-}
-
-Operation of_bytes(collective::Kind kind) {
-  Operation operation;
-  operation.kind = kind;
-  operation.dtype = DType::kByte;
-  return operation;
 }
 
 /// An identity that is multiplied is none any more, so such reductions are scaled while they are packed.
@@ -84,8 +45,11 @@ std::vector<uint64_t> shares(uint64_t rows, int members) {
   return shares;
 }
 
-std::vector<Status> Runner::run(Work& work) {
+std::vector<Status> Runner::run(Work& work) { return *start(work, {}); }
+
+std::optional<std::vector<Status>> Runner::start(Work& work, const Flying& flying) {
   std::vector<Status> outcomes(work.units.size());
+  is_under_way_ = false;
   batch_ = work.number;
   Pieces pieces;
   std::vector<size_t> owners;
@@ -112,7 +76,10 @@ std::vector<Status> Runner::run(Work& work) {
     }
     part_.clear();
     if (together.size() < pieces.size() && observation_.traced()) part_ = std::move(places);
+    flying_ = flying.landed && together.size() == pieces.size() && !observation_.traced() ? &flying : nullptr;
     const Status status = run_pieces(together);
+    flying_ = nullptr;
+    if (is_under_way_) return std::nullopt;
     for (size_t owner : whose) {
       if (outcomes[owner].ok()) outcomes[owner] = status;
     }
@@ -129,6 +96,7 @@ Status Runner::begin_moving(const Pieces& pieces) {
     device = last_device_;
   }
   Status status = mover_.use(device);
+  if (status.ok() && before_ != nullptr) status = mover_.wait(std::exchange(before_, nullptr));
   for (const Piece& piece : pieces) {
     if (status.ok() && piece.call != nullptr) status = mover_.wait(piece.call->where.ready);
   }
@@ -201,23 +169,48 @@ Status Runner::meet() {
   return carrier_.run(operation, nullptr, nullptr);
 }
 
-Status Runner::carry(const Operation& operation, const std::byte* in, std::byte* out) {
+Status Runner::carry(const Operation& operation, const std::byte* in, std::byte* out, const device::Sequel& sequel) {
   if (mover_.on_device() && !operation.where.on_device()) {
     Operation here = operation;
     here.where.device = mover_.device();
-    return carry(here, in, out);
+    return carry(here, in, out, sequel);
   }
   if (observation_.traced()) return carry_observed(operation, in, out);
-  return carrier_.run(operation, in, out);
+  return carrier_.run(operation, in, out, sequel);
+}
+
+Status Runner::carry_last(const Operation& operation, const std::byte* in, std::byte* out,
+                          const device::Sequel& sequel) {
+  if (flying_ == nullptr || !operation.where.on_device()) return carry(operation, in, out, sequel);
+  device::Sequel all = sequel;
+  all.promise = [this](const device::EventHandle& results) {
+    before_ = results;
+    if (flying_->promised) flying_->promised(results);
+  };
+  const std::optional<Status> status = carrier_.start(operation, in, out, all, flying_->landed);
+  is_under_way_ = !status;
+  return status.value_or(Status());
 }
 
 Status Runner::carry_alone(Operation operation, const Piece& piece, const std::byte* in) {
   operation.where = piece.call->where;
-  return carry(operation, in, piece.output->memory);
+  return carry_last(operation, in, piece.output->memory);
 }
 
 Status Runner::moved() {
   Status status = mover_.flush();
+  if (!status.ok()) carrier_.give_up(status);
+  return status;
+}
+
+Status Runner::packed(Operation& operation) {
+  if (!mover_.on_device()) return moved();
+  Status status = mover_.start();
+  if (status.ok()) {
+    Result<device::EventHandle> ready = mover_.started();
+    status = ready.status();
+    if (ready.ok()) operation.where = {mover_.device(), *ready};
+  }
   if (!status.ok()) carrier_.give_up(status);
   return status;
 }
@@ -312,7 +305,7 @@ Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
       HORO_TRY(pack_summand(piece, at));
       at += room_of(piece);
     }
-    HORO_TRY(moved());
+    HORO_TRY(packed(operation));
   }
   // On a device the ranks save a round where nobody writes what others read; from some size on the bytes cost more.
   std::byte* result = buffer.data();
@@ -320,13 +313,23 @@ Status Runner::allreduce_together(Pieces& pieces, const Operation& terms) {
     HORO_ASSIGN(std::span<std::byte> apart, room(1, bytes));
     result = apart.data();
   }
-  HORO_TRY(carry(operation, buffer.data(), result));
+  bool unpacks = false;  // In the queue of the operation.
+  const auto add_results = [&] {
+    at = result;
+    for (const Piece& piece : pieces) {
+      if (piece.call != nullptr) mover_.add(piece.output->memory, at, piece.tensor->bytes());
+      at += room_of(piece);
+    }
+  };
+  const auto unpack = [&](device::Queue& queue) {
+    unpacks = true;
+    add_results();
+    return mover_.start_in(queue);
+  };
+  HORO_TRY(carry_last(operation, buffer.data(), result, {.steps = unpack}));
+  if (unpacks) return {};
   const Activity unpacking(observation_, this->unpacking());
-  at = result;
-  for (const Piece& piece : pieces) {
-    if (piece.call != nullptr) mover_.add(piece.output->memory, at, piece.tensor->bytes());
-    at += room_of(piece);
-  }
+  add_results();
   return moved();
 }
 
@@ -356,134 +359,6 @@ Status Runner::broadcast(Pieces& pieces) {
     const std::byte* from = root ? piece.call->input : at;
     if (from != piece.output->memory) mover_.add(piece.output->memory, from, piece.tensor->bytes());
     at += mover_.aligned(piece.tensor->bytes());
-  }
-  return moved();
-}
-
-// How many rows everybody has is exchanged each time, so that it may change from step to step without being agreed
-// anew.
-Status Runner::allgather(Pieces& pieces) {
-  const auto members = static_cast<size_t>(carrier_.size());
-  std::vector<uint64_t> mine, rows(pieces.size() * members);
-  for (const Piece& piece : pieces) mine.push_back(static_cast<uint64_t>(piece.call->tensor.shape[0]));
-  Operation sizes;
-  sizes.kind = collective::Kind::kAllgather;
-  sizes.dtype = DType::kU64;
-  sizes.counts.assign(members, pieces.size());
-  HORO_TRY(
-      carrier_.run(sizes, reinterpret_cast<const std::byte*>(mine.data()), reinterpret_cast<std::byte*>(rows.data())));
-  for (size_t p = 0; p < pieces.size(); ++p) {
-    std::vector<uint64_t>& received = pieces[p].output->received_splits;
-    for (size_t m = 0; m < members; ++m) received.push_back(rows[m * pieces.size() + p]);
-    HORO_TRY(make_output(pieces[p], with_rows(pieces[p].call->tensor, total(received))));
-  }
-  if (pieces.size() > 1) return allgather_together(pieces, rows);
-  Operation operation = of_bytes(collective::Kind::kAllgather);
-  for (uint64_t count : rows) operation.counts.push_back(count * row_bytes(*pieces[0].tensor));
-  return carry_alone(operation, pieces[0], pieces[0].call->input);
-}
-
-Status Runner::allgather_together(Pieces& pieces, const std::vector<uint64_t>& rows) {
-  const auto members = static_cast<size_t>(carrier_.size());
-  Operation operation = of_bytes(collective::Kind::kAllgather);
-  const auto bytes = [&](size_t member, size_t piece) {
-    return rows[member * pieces.size() + piece] * row_bytes(*pieces[piece].tensor);
-  };
-  for (size_t m = 0; m < members; ++m) {
-    uint64_t sum = 0;
-    for (size_t p = 0; p < pieces.size(); ++p) sum += bytes(m, p);
-    operation.counts.push_back(sum);
-  }
-  const auto self = static_cast<size_t>(carrier_.member());
-  HORO_ASSIGN(std::span<std::byte> given, room(0, operation.counts[self]));
-  HORO_ASSIGN(std::span<std::byte> gathered, room(1, total(operation.counts)));
-  std::byte* to = given.data();
-  {
-    const Activity packing(observation_, this->packing());
-    for (size_t p = 0; p < pieces.size(); ++p) {
-      mover_.add(to, pieces[p].call->input, bytes(self, p));
-      to += bytes(self, p);
-    }
-    HORO_TRY(moved());
-  }
-  HORO_TRY(carry(operation, given.data(), gathered.data()));
-  const Activity unpacking(observation_, this->unpacking());
-  std::vector<uint64_t> filled(pieces.size(), 0);
-  const std::byte* from = gathered.data();
-  for (size_t m = 0; m < members; ++m) {
-    for (size_t p = 0; p < pieces.size(); ++p) {
-      mover_.add(pieces[p].output->memory + filled[p], from, bytes(m, p));
-      filled[p] += bytes(m, p);
-      from += bytes(m, p);
-    }
-  }
-  return moved();
-}
-
-Status Runner::alltoall(Piece& piece) {
-  const auto members = static_cast<size_t>(carrier_.size());
-  const uint64_t row = row_bytes(*piece.tensor);
-  std::vector<uint64_t> splits = piece.call->splits;
-  if (splits.empty()) splits.assign(members, static_cast<uint64_t>(piece.call->tensor.shape[0]) / members);
-  std::vector<uint64_t> received(members);
-  Operation sizes;
-  sizes.kind = collective::Kind::kAlltoall;
-  sizes.dtype = DType::kU64;
-  sizes.counts.assign(members, 1);
-  sizes.receive_counts.assign(members, 1);
-  HORO_TRY(carrier_.run(sizes, reinterpret_cast<const std::byte*>(splits.data()),
-                        reinterpret_cast<std::byte*>(received.data())));
-  HORO_TRY(make_output(piece, with_rows(piece.call->tensor, total(received))));
-  piece.output->received_splits = received;
-  Operation operation = of_bytes(collective::Kind::kAlltoall);
-  for (uint64_t rows : splits) operation.counts.push_back(rows * row);
-  for (uint64_t rows : received) operation.receive_counts.push_back(rows * row);
-  return carry_alone(operation, piece, piece.call->input);
-}
-
-Status Runner::reducescatter(Pieces& pieces) {
-  const auto self = static_cast<size_t>(carrier_.member());
-  Operation operation = reduction_of(collective::Kind::kReduceScatter, *pieces[0].tensor);
-  operation.counts.assign(static_cast<size_t>(carrier_.size()), 0);
-  for (Piece& piece : pieces) {
-    const std::vector<uint64_t> rows = shares(static_cast<uint64_t>(piece.tensor->shape[0]), carrier_.size());
-    for (size_t m = 0; m < rows.size(); ++m) {
-      operation.counts[m] += rows[m] * row_bytes(*piece.tensor) / size_of(piece.tensor->dtype);
-    }
-    HORO_TRY(make_output(piece, with_rows(*piece.tensor, rows[self])));
-  }
-  if (pieces.size() > 1) return reducescatter_together(pieces, operation);
-  return carry_alone(operation, pieces[0], pieces[0].call->input);
-}
-
-// What goes to a member lies together: member 0's rows of every tensor, then member 1's, ...
-Status Runner::reducescatter_together(Pieces& pieces, const Operation& operation) {
-  const size_t element = size_of(operation.dtype);
-  const auto self = static_cast<size_t>(carrier_.member());
-  HORO_ASSIGN(std::span<std::byte> given, room(0, total(operation.counts) * element));
-  HORO_ASSIGN(std::span<std::byte> result, room(1, operation.counts[self] * element));
-  std::vector<uint64_t> taken(pieces.size(), 0);
-  std::byte* to = given.data();
-  {
-    const Activity packing(observation_, this->packing());
-    for (int m = 0; m < carrier_.size(); ++m) {
-      for (size_t p = 0; p < pieces.size(); ++p) {
-        const Tensor& tensor = *pieces[p].tensor;
-        const uint64_t rows = shares(static_cast<uint64_t>(tensor.shape[0]), carrier_.size())[static_cast<size_t>(m)];
-        mover_.add(to, pieces[p].call->input + taken[p], rows * row_bytes(tensor));
-        taken[p] += rows * row_bytes(tensor);
-        to += rows * row_bytes(tensor);
-      }
-    }
-    HORO_TRY(moved());
-  }
-  HORO_TRY(carry(operation, given.data(), result.data()));
-  const Activity unpacking(observation_, this->unpacking());
-  const std::byte* from = result.data();
-  for (const Piece& piece : pieces) {
-    const uint64_t bytes = bytes_of(piece.output->shape, piece.tensor->dtype);
-    mover_.add(piece.output->memory, from, bytes);
-    from += bytes;
   }
   return moved();
 }

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,6 +49,17 @@ class Runner {
   /// One status per unit. What cannot be put together (a group of several dtypes) is run one after the other, the same
   /// way on all members.
   std::vector<Status> run(Work& work);
+
+  /// For a batch on a device that is run in one piece.
+  struct Flying {
+    /// The results have their shapes and places, and will be there when the event has happened. May come before the
+    /// end.
+    std::function<void(const device::EventHandle& results)> promised;
+    /// The outcome of all units, on another thread; must not wait.
+    std::function<void(const Status&)> landed;
+  };
+  /// The same, but what is on a device may be under way still when this returns nothing.
+  std::optional<std::vector<Status>> start(Work& work, const Flying& flying);
   /// Until every member has come here.
   Status meet();
 
@@ -78,7 +91,13 @@ class Runner {
   Result<std::span<std::byte>> room(int slot, uint64_t bytes);
   Status make_output(Piece& piece, std::vector<int64_t> shape);
   /// With what lies in memory of the mover, or of a tensor that may be used.
-  Status carry(const collective::Operation& operation, const std::byte* in, std::byte* out);
+  Status carry(const collective::Operation& operation, const std::byte* in, std::byte* out,
+               const device::Sequel& sequel = {});
+  /// The same, of the last operation of a batch.
+  Status carry_last(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                    const device::Sequel& sequel = {});
+  /// Packs so that the operation waits for it, and this thread does not.
+  Status packed(collective::Operation& operation);
 
   Status carry_observed(const collective::Operation& operation, const std::byte* in, std::byte* out);
   Observation::Doing packing() const { return {batch_, part_, "MEMCPY_IN_FUSION_BUFFER"}; }
@@ -88,9 +107,12 @@ class Runner {
   Scratch& scratch_;
   const Observation observation_;
   Mover mover_;
-  int last_device_ = 0;         ///< For what this rank has joined and has no tensor of.
-  uint64_t batch_ = 0;          ///< The batch that is run.
-  std::vector<uint32_t> part_;  ///< The places of it that are, if not all.
+  const Flying* flying_ = nullptr;   ///< Set while a batch is run in one piece that may be under way at the end.
+  bool is_under_way_ = false;        ///< It is.
+  device::EventHandle before_ = {};  ///< When the last one that was has left the mover's memory.
+  int last_device_ = 0;              ///< For what this rank has joined and has no tensor of.
+  uint64_t batch_ = 0;               ///< The batch that is run.
+  std::vector<uint32_t> part_;       ///< The places of it that are, if not all.
 };
 
 /// Rows of each member when `rows` are scattered: the first ones have one more where they cannot be equal.

@@ -215,18 +215,18 @@ Result<Handle> Runtime::join(int set) {
   return joining;
 }
 
-Status Runtime::wait(int set, const Handle& handle, Deadline deadline) {
+Status Runtime::wait(int set, const Handle& handle, Deadline deadline, Submission::Until until) {
   if (handle->done()) return handle->status();
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
   where->count_waiter(1);
-  if (!drive_until(*handle, deadline)) wait_beside(*handle, deadline);
+  if (!drive_until(*handle, deadline, until)) wait_beside(*handle, deadline, until);
   where->count_waiter(-1);
-  if (!handle->done()) return {Code::kTimeout, "the operation is still under way"};
-  return handle->status();
+  if (handle->done()) return handle->status();
+  return handle->has_come(until) ? Status() : Status(Code::kTimeout, "the operation is still under way");
 }
 
 // False when another caller does it. The loop's own thread drives only for moments, and is waited for.
-bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
+bool Runtime::drive_until(const Submission& submission, Deadline deadline, Submission::Until until) {
   if (caller_drives_.exchange(true, std::memory_order_acquire)) return false;
   group::Bell& bell = engine_->bell();
   Deadline next = Deadline::never();
@@ -234,10 +234,10 @@ bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
   uint32_t seen = bell.look();
   {
     std::lock_guard role(role_);
-    while (!submission.done() && !deadline.expired()) {
+    while (!submission.has_come(until) && !deadline.expired()) {
       seen = bell.look();
-      next = drive(true);
-      if (submission.done()) break;
+      next = drive(true, until == Submission::Until::kDone);
+      if (submission.has_come(until)) break;
       bell.wait(seen, next.earlier(deadline), true);
     }
   }
@@ -250,7 +250,7 @@ bool Runtime::drive_until(const Submission& submission, Deadline deadline) {
 }
 
 // The one that drives may leave off at any time: the loop's thread must be there then, and not at rest.
-void Runtime::wait_beside(const Submission& submission, Deadline deadline) {
+void Runtime::wait_beside(const Submission& submission, Deadline deadline, Submission::Until until) {
   const auto change = [this](int by) {
     std::lock_guard lock(rest_mutex_);
     beside_ += by;
@@ -258,11 +258,11 @@ void Runtime::wait_beside(const Submission& submission, Deadline deadline) {
   change(1);
   rest_.notify_all();
   engine_->bell().ring();  // Whoever drives must hear that somebody waits.
-  submission.wait(deadline);
+  submission.wait(deadline, until);
   change(-1);
 }
 
-Deadline Runtime::drive(bool may_spin) {
+Deadline Runtime::drive(bool may_spin, bool may_run) {
   std::vector<std::shared_ptr<ProcessSet>> sets;
   {
     std::lock_guard lock(mutex_);
@@ -273,7 +273,7 @@ Deadline Runtime::drive(bool may_spin) {
   const Time now = Clock::now();
   Deadline next = Deadline::never();
   // With one set only: waiting inside an operation of one could otherwise hold up another that a peer waits in.
-  const bool here = sets.size() == 1;
+  const bool here = may_run && sets.size() == 1;
   for (const std::shared_ptr<ProcessSet>& set : sets) {
     set->drive(now, here, may_spin);
     next = next.earlier(set->next(now));
@@ -322,7 +322,7 @@ void Runtime::loop(const std::stop_token& stop) {
     Deadline next = Deadline::never();
     if (!caller_drives_.load(std::memory_order_acquire)) {
       std::lock_guard role(role_);
-      next = drive(false);
+      next = drive(false, true);
     }
     // Buffers that nobody has used for long go back. While some are kept, this thread comes once in a while to look;
     // after the last use it comes for them once more, and then sleeps until something rings.

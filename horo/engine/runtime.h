@@ -63,7 +63,8 @@ class Runtime {
   /// This rank has no more data. Answered, with the last rank that joined, when all ranks have.
   Result<Handle> join(int set = 0);
   /// Waits for a submission of `set`; kTimeout if it is not done by then (it goes on).
-  Status wait(int set, const Handle& handle, Deadline deadline = Deadline::never());
+  Status wait(int set, const Handle& handle, Deadline deadline = Deadline::never(),
+              Submission::Until until = Submission::Until::kDone);
 
   // Process sets. Called by all ranks of the job, in the same order with regard to each other.
   Result<int> add_set(std::vector<int> ranks);
@@ -152,13 +153,13 @@ class Runtime {
   void end_set(const Unit& unit, const Handle& handle);
   Result<int64_t> run_special(Tensor tensor);
   int free_number() const;
-  bool drive_until(const Submission& submission, Deadline deadline);
+  bool drive_until(const Submission& submission, Deadline deadline, Submission::Until until);
   bool others_wait() const;
-  /// Under the role; returns when to come again.
-  Deadline drive(bool may_spin);
+  /// Under the role; returns when to come again. `may_run`: operations too, where they are small.
+  Deadline drive(bool may_spin, bool may_run);
   void loop(const std::stop_token& stop);
   /// Waits beside the thread that drives, until `handle` is done or the deadline.
-  void wait_beside(const Submission& submission, Deadline deadline);
+  void wait_beside(const Submission& submission, Deadline deadline, Submission::Until until);
   /// The loop's own thread: false when it is to see to things now.
   bool rest_for_callers(const std::stop_token& stop);
   /// Tensors come in a row, and nobody waits for them yet: the loop's thread is to begin with them.

@@ -67,14 +67,25 @@ void Submission::finish(const Status& status, int64_t answer) {
   if (callback_) callback_(*this);
 }
 
-bool Submission::wait(Deadline deadline) const {
+void Submission::promise(const device::EventHandle& result) {
+  std::lock_guard lock(mutex_);
+  promised_ = result;
+  is_promised_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+device::EventHandle Submission::promised() const {
+  return is_promised_.load(std::memory_order_acquire) ? promised_ : nullptr;
+}
+
+bool Submission::wait(Deadline deadline, Until until) const {
   std::unique_lock lock(mutex_);
-  const auto done = [this] { return this->done(); };
+  const auto has_come = [&] { return this->has_come(until); };
   if (deadline.is_never()) {
-    changed_.wait(lock, done);
+    changed_.wait(lock, has_come);
     return true;
   }
-  return changed_.wait_until(lock, deadline.at(), done);
+  return changed_.wait_until(lock, deadline.at(), has_come);
 }
 
 }  // namespace horo::engine

@@ -70,8 +70,15 @@ class Submission {
   /// A number that goes with the outcome: the last rank that joined, the number of a new process set.
   int64_t answer() const { return answer_; }
   void finish(const Status& status, int64_t answer = 0);
+  /// All of it is in queues of its device, and the results have their shapes and places. Once at most, before finish().
+  void promise(const device::EventHandle& result);
+  /// Null before that, and where no such thing is told.
+  device::EventHandle promised() const;
+  /// What is waited for.
+  enum class Until : uint8_t { kDone, kPromised };
+  bool has_come(Until until) const { return done() || (until == Until::kPromised && promised() != nullptr); }
   /// False at the deadline.
-  bool wait(Deadline deadline) const;
+  bool wait(Deadline deadline, Until until = Until::kDone) const;
 
  private:
   std::vector<Call> calls_;
@@ -82,6 +89,8 @@ class Submission {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::atomic<bool> done_{false};  ///< Set when all else is, under the mutex.
+  std::atomic<bool> is_promised_{false};
+  device::EventHandle promised_;  ///< Written once, before is_promised_.
   Status status_;
   int64_t answer_ = 0;
 };

@@ -58,8 +58,63 @@ struct DeviceOperations::Layout {
   uint64_t total = 0;
 };
 
+/// Where others read a member's data: where they are exported; or in the window, after they have been copied there but
+/// for one piece, or with room for what will be there; or nowhere.
+struct DeviceOperations::Shown {
+  const std::byte* exported = nullptr;
+  const Layout* packed = nullptr;
+  int except = -1;
+  uint64_t room = 0;
+};
+
+Result<uint64_t> DeviceOperations::Call::reach() {
+  if (held) return relay->reach(*lane->queue);
+  if (reached++ == 0) HORO_TRY(lane->queue->mark());
+  return 0;
+}
+
+// There is one mark: the second point is marked when the first has been waited for. Nothing comes between.
+Status DeviceOperations::Call::after(uint64_t point) {
+  if (held) return relay->after(*lane->queue, point);
+  HORO_TRY(lane->queue->await(may_spin));
+  if (--reached > 0) HORO_TRY(lane->queue->mark());
+  return barrier();
+}
+
+Status DeviceOperations::Call::turn() {
+  HORO_ASSIGN(const uint64_t point, reach());
+  return after(point);
+}
+
+Status DeviceOperations::Call::end() {
+  HORO_TRY(follow());
+  HORO_ASSIGN(const uint64_t last, reach());
+  if (held) HORO_TRY(lane->queue->guard(nullptr));
+  return after(last);
+}
+
+void DeviceOperations::Call::write_output(bool is_input) {
+  if (is_input && held) touched_after = relay->points();
+  if (is_input && !held) touched = true;
+}
+
 Status DeviceOperations::direct(Call& call) {
   ran_ = "direct";
+  const int device = call.lane->queue->device();
+  if (relay_device_ < 0 && holds_) {
+    relay_device_ = device;
+    relay_ = DeviceRelay::open(call.lane->devices, device, *board_, host_);
+  }
+  if (relay_ != nullptr && device == relay_device_ && relay_->begin()) call.relay = relay_.get();
+  const Status status = put_into_queue(call);
+  if (call.relay != nullptr && !call.held) {
+    call.relay->cancel();
+    if (!status.ok()) (void)call.finish();  // The input may be copied still.
+  }
+  return status;
+}
+
+Status DeviceOperations::put_into_queue(Call& call) {
   switch (call.operation.kind) {
     case Kind::kAllreduce:
       return allreduce(call);
@@ -82,6 +137,21 @@ Status DeviceOperations::fall_back(Call& call) {
           "HORO_DEVICE_PATH=direct, but a member cannot read another's device memory; unset it to go through the host"};
 }
 
+// A member that does not hold its queue has its data there before it meets the others.
+Result<bool> DeviceOperations::meet_with(Call& call, const Shown& shown, Bases& bases) {
+  const std::byte* mine = shown.exported;
+  const uint64_t bytes = shown.packed != nullptr ? shown.packed->total : shown.room;
+  Status status;
+  if (mine == nullptr && bytes > 0) {
+    status = call.lane->ensure_window(bytes);
+    if (status.ok()) mine = call.lane->window->base;
+    if (status.ok() && shown.packed != nullptr) status = put_into_window(call, *shown.packed, shown.except);
+  }
+  call.is_there = call.relay == nullptr || (shown.packed == nullptr && is_there(call));
+  if (status.ok() && call.relay == nullptr) status = call.finish();
+  return meet(call, status.ok() ? mine : nullptr, status, bases);
+}
+
 Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Status& ready, Bases& bases) {
   const auto self = static_cast<size_t>(member_);
   const auto members = static_cast<size_t>(size());
@@ -89,6 +159,8 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
   Record record;
   record.arrival = call.arrival();
   record.failed = ready.ok() ? 0 : 1;
+  record.may_hold = call.relay == nullptr ? 0 : 1;
+  record.is_there = call.is_there ? 1 : 0;
   if (mine != nullptr && ready.ok()) {
     exported = *call.lane->devices.find_exported(mine, 0);
     record.id = exported.id;
@@ -106,6 +178,9 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
     HORO_ASSIGN(const bool mapped, exchange_handles(call, exported, records));
     if (!mapped) return false;
   }
+  call.held = !any([](const Record& one) { return one.may_hold == 0; });
+  if (call.held) HORO_TRY(call.lane->queue->guard(call.relay->spoilt()));
+  if (any([](const Record& one) { return one.is_there == 0; })) HORO_TRY(call.turn());
   bases.assign(members, nullptr);
   for (size_t m = 0; m < members; ++m) {
     if (records[m].id == 0) continue;
@@ -137,16 +212,13 @@ Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Export
 }
 
 /// Copies what the others will read of the input to the same places of the window.
-Status DeviceOperations::put_into_window(Call& call, std::span<const uint64_t> offsets, std::span<const uint64_t> bytes,
-                                         int except) {
-  HORO_TRY(call.lane->ensure_window(offsets.back() + bytes.back()));
+Status DeviceOperations::put_into_window(Call& call, const Layout& layout, int except) {
   std::vector<horo_device_copy> pieces;
-  for (size_t m = 0; m < offsets.size(); ++m) {
-    if (static_cast<int>(m) == except || bytes[m] == 0) continue;
-    pieces.push_back({call.lane->window->base + offsets[m], call.in + offsets[m], bytes[m]});
+  for (size_t m = 0; m < layout.offsets.size(); ++m) {
+    if (static_cast<int>(m) == except || layout.bytes[m] == 0) continue;
+    pieces.push_back({call.lane->window->base + layout.offsets[m], call.in + layout.offsets[m], layout.bytes[m]});
   }
-  HORO_TRY(call.lane->queue->copy(pieces));
-  return call.finish();
+  return call.lane->queue->copy(pieces);
 }
 
 Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint64_t offset, uint64_t count,
@@ -172,53 +244,44 @@ Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint
 // One round less, for which each member reads everything: how several processes take turns on a device costs more than
 // the bytes, up to some size.
 Status DeviceOperations::allreduce_whole(Call& call, bool exported) {
-  const uint64_t begin = 0, bytes = call.operation.total_bytes();
-  const Status ready = exported ? call.finish() : put_into_window(call, {&begin, 1}, {&bytes, 1}, -1);
-  const std::byte* mine = exported ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  const Layout all({call.operation.count}, call.element());
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  HORO_ASSIGN(const bool met, meet_with(call, exported ? Shown{call.in} : Shown{.packed = &all}, bases));
   if (!met) return fall_back(call);
-  call.touched = call.in == call.out;
+  call.write_output(call.in == call.out);
   HORO_TRY(reduce_slice(call, bases, 0, call.operation.count, call.out, nullptr));
-  HORO_TRY(call.finish());
-  return call.barrier();
+  return call.end();
 }
 
 // On a device that serves one process at a time the first member does all of the work that is common: then the device
 // changes to every other member twice, to pack and to fetch, where slices make it change to each three times.
 Status DeviceOperations::allreduce_in_turns(Call& call) {
-  const uint64_t begin = 0, bytes = call.operation.total_bytes();
+  const Layout all({call.operation.count}, call.element());
   const bool leads = member_ == 0;
-  const bool exported = call.lane->devices.find_exported(leads ? call.out : call.in, bytes).has_value();
-  Status ready;
-  if (leads) {
-    if (!exported) ready = call.lane->ensure_window(bytes);
-  } else {
-    ready = exported ? call.finish() : put_into_window(call, {&begin, 1}, {&bytes, 1}, -1);
-  }
-  const std::byte* mine = nullptr;  // The first shows where the result will be.
-  if (ready.ok()) mine = !exported ? call.lane->window->base : (leads ? call.out : call.in);
+  const std::byte* const shown = leads ? call.out : call.in;  // The first shows where the result will be.
+  const bool exported = call.lane->devices.find_exported(shown, all.total).has_value();
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  Shown mine{shown};
+  if (!exported) mine = leads ? Shown{.room = all.total} : Shown{.packed = &all};
+  HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
-  call.touched = call.in == call.out;
   if (leads) {
+    call.write_output(call.in == call.out);
     HORO_TRY(
         reduce_slice(call, bases, 0, call.operation.count, call.out, exported ? nullptr : call.lane->window->base));
-    HORO_TRY(call.finish());
   }
-  HORO_TRY(call.barrier());
+  HORO_TRY(call.turn());
   if (!leads) {
-    HORO_TRY(call.lane->queue->copy(call.out, bases[0], bytes));
-    HORO_TRY(call.finish());
+    call.write_output(call.in == call.out);
+    HORO_TRY(call.lane->queue->copy(call.out, bases[0], all.total));
   }
-  return call.barrier();
+  return call.end();
 }
 
 // Each member reduces its slice out of everybody's memory, and fetches the other slices from those who reduced them.
 // In memory that was exported both happens in place; otherwise the window has the slices for others, and its own
 // member's slice when it is reduced. In halves: while members tell each other that one is reduced, the device goes on
-// with the other. The last barrier lets nobody change what another still reads.
+// with the other. The last turn lets nobody change what another still reads.
 Status DeviceOperations::allreduce(Call& call) {
   if (in_turns_) return allreduce_in_turns(call);
   const uint64_t bytes = call.operation.total_bytes();
@@ -229,27 +292,22 @@ Status DeviceOperations::allreduce(Call& call) {
   }
   const bool in_place = exported && call.in == call.out;
   const Layout layout(slices(call.operation.count, call.element(), size()), call.element());
-  const Status ready = in_place ? call.finish() : put_into_window(call, layout.offsets, layout.bytes, member_);
-  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &layout, .except = member_};
+  HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
-  call.touched = call.in == call.out;
-  device::Queue& queue = *call.lane->queue;
+  call.write_output(call.in == call.out);
   const Layout first = layout.half(0), second = layout.half(1);
   std::byte* const shown = in_place ? nullptr : call.lane->window->base;
   HORO_TRY(reduce_own(call, bases, first, shown));
-  HORO_TRY(queue.mark());
+  HORO_ASSIGN(const uint64_t first_reduced, call.reach());
   HORO_TRY(reduce_own(call, bases, second, shown));
-  HORO_TRY(queue.await(call.may_spin));
-  HORO_TRY(call.barrier());
-  HORO_TRY(queue.mark());
+  HORO_ASSIGN(const uint64_t second_reduced, call.reach());
+  HORO_TRY(call.after(first_reduced));
   HORO_TRY(fetch_others(call, bases, first));
-  HORO_TRY(queue.await(call.may_spin));
-  HORO_TRY(call.barrier());
+  HORO_TRY(call.after(second_reduced));
   HORO_TRY(fetch_others(call, bases, second));
-  HORO_TRY(call.finish());
-  return call.barrier();
+  return call.end();
 }
 
 Status DeviceOperations::reduce_own(const Call& call, const Bases& bases, const Layout& layout,
@@ -271,46 +329,39 @@ Status DeviceOperations::fetch_others(const Call& call, const Bases& bases, cons
 Status DeviceOperations::reducescatter(Call& call) {
   const auto self = static_cast<size_t>(member_);
   const Layout layout(call.operation.counts, call.element());
-  const bool in_place = call.lane->devices.find_exported(call.in, layout.total).has_value() &&
-                        !overlap(call.in, layout.total, call.out, layout.bytes[self]);
-  const Status ready = in_place ? call.finish() : put_into_window(call, layout.offsets, layout.bytes, member_);
-  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  const bool overlaps = overlap(call.in, layout.total, call.out, layout.bytes[self]);
+  const bool in_place = call.lane->devices.find_exported(call.in, layout.total).has_value() && !overlaps;
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &layout, .except = member_};
+  HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
-  call.touched = overlap(call.in, layout.total, call.out, layout.bytes[self]);
+  call.write_output(overlaps);
   HORO_TRY(reduce_slice(call, bases, layout.offsets[self], call.operation.counts[self], call.out, nullptr));
-  HORO_TRY(call.finish());
-  return call.barrier();
+  return call.end();
 }
 
 Status DeviceOperations::broadcast(Call& call) {
   const bool root = member_ == call.operation.root;
-  const uint64_t bytes = call.operation.total_bytes();
-  const uint64_t begin = 0;
-  const bool in_place = root && call.lane->devices.find_exported(call.in, bytes).has_value();
-  const Status ready = root && !in_place ? put_into_window(call, {&begin, 1}, {&bytes, 1}, -1) : call.finish();
-  const std::byte* mine = nullptr;
-  if (root && ready.ok()) mine = in_place ? call.in : call.lane->window->base;
+  const Layout all({call.operation.count}, call.element());
+  const bool in_place = root && call.lane->devices.find_exported(call.in, all.total).has_value();
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  Shown mine;
+  if (root) mine = in_place ? Shown{call.in} : Shown{.packed = &all};
+  HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
-  call.touched = !root && call.in == call.out;
+  call.write_output(!root && call.in == call.out);
   const std::byte* from = root ? call.in : bases[static_cast<size_t>(call.operation.root)];
-  HORO_TRY(call.lane->queue->copy(call.out, from, bytes));
-  HORO_TRY(call.finish());
-  return call.barrier();
+  HORO_TRY(call.lane->queue->copy(call.out, from, all.total));
+  return call.end();
 }
 
 Status DeviceOperations::allgather(Call& call) {
   const auto self = static_cast<size_t>(member_);
   const Layout layout(call.operation.counts, call.element());
-  const uint64_t begin = 0, own = layout.bytes[self];
-  const bool in_place = call.lane->devices.find_exported(call.in, own).has_value();
-  const Status ready = in_place ? call.finish() : put_into_window(call, {&begin, 1}, {&own, 1}, -1);
-  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
+  const Layout own({call.operation.counts[self]}, call.element());
+  const bool in_place = call.lane->devices.find_exported(call.in, own.total).has_value();
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  HORO_ASSIGN(const bool met, meet_with(call, in_place ? Shown{call.in} : Shown{.packed = &own}, bases));
   if (!met) return fall_back(call);
   std::vector<horo_device_copy> pieces;
   for (size_t m = 0; m < bases.size(); ++m) {
@@ -318,8 +369,7 @@ Status DeviceOperations::allgather(Call& call) {
     if (layout.bytes[m] > 0) pieces.push_back({call.out + layout.offsets[m], from, layout.bytes[m]});
   }
   HORO_TRY(call.lane->queue->copy(pieces));
-  HORO_TRY(call.finish());
-  return call.barrier();
+  return call.end();
 }
 
 Status DeviceOperations::alltoall(Call& call) {
@@ -327,12 +377,11 @@ Status DeviceOperations::alltoall(Call& call) {
   const Layout sent(call.operation.counts, call.element()), taken(call.operation.receive_counts, call.element());
   const bool overlaps = overlap(call.in, sent.total, call.out, taken.total);
   const bool in_place = call.lane->devices.find_exported(call.in, sent.total).has_value() && !overlaps;
-  const Status ready = in_place ? call.finish() : put_into_window(call, sent.offsets, sent.bytes, member_);
-  const std::byte* mine = in_place ? call.in : (ready.ok() ? call.lane->window->base : nullptr);
   Bases bases;
-  HORO_ASSIGN(const bool met, meet(call, mine, ready, bases));
+  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &sent, .except = member_};
+  HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
-  call.touched = overlaps;
+  call.write_output(overlaps);
   std::vector<horo_device_copy> pieces;
   for (size_t m = 0; m < bases.size(); ++m) {
     const std::byte* from = call.in + sent.offsets[self];
@@ -343,8 +392,7 @@ Status DeviceOperations::alltoall(Call& call) {
     if (taken.bytes[m] > 0) pieces.push_back({call.out + taken.offsets[m], from, taken.bytes[m]});
   }
   HORO_TRY(call.lane->queue->copy(pieces));
-  HORO_TRY(call.finish());
-  return call.barrier();
+  return call.end();
 }
 
 }  // namespace horo::group

@@ -34,6 +34,7 @@ static_assert(static_cast<int>(Kind::kSendRecv) == HORO_DEVICE_SENDRECV);
 struct Introduction {
   device::Identity identity{};
   uint32_t known = 0;
+  uint32_t holds = 0;  ///< 1: its queues can be held; 2: in turns, too.
 };
 
 struct Offer {
@@ -103,11 +104,16 @@ Status DeviceOperations::introduce(Call& call) {
     mine.identity = *own;
     mine.known = 1;
   }
+  const bool may_hold = board_ != nullptr && call.lane->devices.has_holds() && terms_.hold != DeviceHold::kNever;
+  mine.holds = !may_hold ? 0 : terms_.hold == DeviceHold::kAlways ? 2 : 1;
   std::vector<Introduction> all(static_cast<size_t>(size()));
   HORO_TRY(call.gather(mine, all));
   in_turns_ = std::all_of(all.begin(), all.end(), [&](const Introduction& one) {
     return same_device(one, all[0]) && one.identity.in_turns != 0;
   });
+  // In turns each hold costs a turn.
+  const uint32_t least = in_turns_ ? 2 : 1;
+  holds_ = std::all_of(all.begin(), all.end(), [&](const Introduction& one) { return one.holds >= least; });
   for (size_t second = 0; second < all.size(); ++second) {
     const auto first = std::find_if(
         all.begin(), all.end(), [&](const auto& one) { return &one == &all[second] || same_device(one, all[second]); });
@@ -284,6 +290,8 @@ Status DeviceOperations::run_collective(Call& call, Fabric& fabric) {
   if (operation.reduces() && taken > 0 && !factors.after.none()) {
     HORO_TRY(scale(call.out, call.out, taken, 1.0, factors.after));
   }
+  HORO_TRY(call.follow());
+  if (call.sequel.promise) HORO_TRY(call.all_queued().status());
   HORO_TRY(queue.mark());
   int looks = 0;
   const auto ran = [&]() -> Result<bool> {

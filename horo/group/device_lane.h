@@ -52,8 +52,10 @@ struct DeviceOperations::Record {
   Arrival arrival;
   uint64_t id = 0;  ///< Of what was exported; 0: nothing to be read.
   uint64_t offset = 0;
-  uint32_t is_new = 0;  ///< The others have not mapped it yet.
-  uint32_t failed = 0;  ///< This member cannot take this way.
+  uint32_t is_new = 0;    ///< The others have not mapped it yet.
+  uint32_t failed = 0;    ///< This member cannot take this way.
+  uint32_t may_hold = 0;  ///< This member can put all steps into its queue at once.
+  uint32_t is_there = 0;  ///< Its data are where the others will read them, already.
 };
 
 struct DeviceOperations::Call {
@@ -63,10 +65,18 @@ struct DeviceOperations::Call {
   const OnHost& run_on_host;
   Deadline deadline;
   bool may_spin;
+  const device::Sequel& sequel;
   Lane* lane = nullptr;
   std::vector<uint64_t> splits;  ///< Of an alltoall: what each member sends to each, then what it expects of each.
   bool host_failed = false;      ///< Then all members have failed.
   bool touched = false;          ///< The output has been written, at least in part.
+
+  // Of the direct way.
+  DeviceRelay* relay = nullptr;           ///< This member can put all steps into the queue at once.
+  bool held = false;                      ///< All members can, and do: the queue is held between the steps.
+  bool is_there = false;                  ///< What this member shows, when the members meet.
+  std::optional<uint64_t> touched_after;  ///< The output is written once all members have reached this point.
+  int reached = 0;                        ///< Points that nobody has waited for yet, where the queue is not held.
 
   size_t element() const { return size_of(operation.dtype); }
   Status on_host(const collective::Operation& small, const void* from, void* to);
@@ -83,6 +93,18 @@ struct DeviceOperations::Call {
   Result<bool> any(bool mine);
   Arrival arrival() const;
   Status barrier() { return on_host({}, nullptr, nullptr); }
+  /// All that is in the queue now is something that the others will wait for. Returns its number.
+  Result<uint64_t> reach();
+  /// What comes now begins when all members have reached a point.
+  Status after(uint64_t point);
+  Status turn();  ///< Both.
+  /// The next step writes the output, which `is_input` too.
+  void write_output(bool is_input);
+  /// What comes after the last step; and, if others may read this member's memory, until they have.
+  Status follow();
+  Status end();
+  /// Nothing comes any more: whoever wants the result in a stream of the device is told. Returns the end.
+  Result<device::EventHandle> all_queued() const;
   Status finish() const { return lane->queue->finish(may_spin); }
 };
 

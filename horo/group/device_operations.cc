@@ -1,6 +1,11 @@
 #include "horo/group/device_operations.h"
 
+#include <sched.h>
+
 #include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
 #include <numeric>
 #include <utility>
 
@@ -20,6 +25,7 @@ constexpr uint64_t kLeastWindow = 4 << 20;
 /// Up to here two transfers and an operation of the host take less time than work of several devices' contexts.
 constexpr uint64_t kSmall = 128 << 10;
 constexpr int kMostMembers = 64;
+constexpr auto kLook = std::chrono::milliseconds(1);
 
 uint64_t room_for(uint64_t bytes) {
   uint64_t room = kLeastWindow;
@@ -79,11 +85,14 @@ DeviceOperations::Arrival DeviceOperations::Call::arrival() const {
   return {.signature = signature_of(operation, 0), .device = operation.where.device};
 }
 
-DeviceOperations::DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host)
-    : source_(source), terms_(std::move(terms)), member_(terms_.member), host_(host) {}
+DeviceOperations::DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host, DeviceBoard* board)
+    : source_(source), terms_(std::move(terms)), member_(terms_.member), host_(host), board_(board) {}
 
 // What is still there has not failed: after a failure everything is aborted at once.
 DeviceOperations::~DeviceOperations() {
+  wait_idle();
+  for (auto& [device, lane] : lanes_) (void)lane->queue->finish(false);  // A hold that is open may be looked at still.
+  relay_.reset();
   for (auto& [devices, fabric] : fabrics_) fabric->communicator->close();
 }
 
@@ -98,12 +107,68 @@ Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
   return found.get();
 }
 
+Status DeviceOperations::Call::follow() { return sequel.steps ? sequel.steps(*lane->queue) : Status(); }
+
+Result<device::EventHandle> DeviceOperations::Call::all_queued() const {
+  HORO_ASSIGN(device::EventHandle end, lane->queue->record());
+  if (sequel.promise) sequel.promise(end);
+  return end;
+}
+
+namespace {
+
+/// The outcome of an operation, for the thread that waits for it. Who tells it is late by as much as a step takes if
+/// this thread sleeps, so it looks for a while.
+class Landing {
+ public:
+  void set(const Status& outcome) {
+    std::lock_guard lock(mutex_);
+    outcome_ = outcome;
+    is_set_.store(true, std::memory_order_release);
+    changed_.notify_all();
+  }
+  Status wait() {
+    const Deadline look = Deadline::after(kLook);
+    while (!is_set_.load(std::memory_order_acquire) && !look.expired()) sched_yield();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return outcome_.has_value(); });
+    return *outcome_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> is_set_{false};
+  std::optional<Status> outcome_;
+};
+
+}  // namespace
+
 Status DeviceOperations::run(const Operation& operation, const std::byte* in, std::byte* out, const OnHost& host,
-                             Deadline deadline, bool may_spin) {
-  Call call{operation, in, out, host, deadline, may_spin};
+                             Deadline deadline, bool may_spin, const device::Sequel& sequel) {
+  const auto landing = std::make_shared<Landing>();
+  const auto landed = [landing](const Status& outcome) { landing->set(outcome); };
+  const std::optional<Status> status = start(operation, in, out, host, deadline, may_spin, sequel, landed);
+  return status ? *status : landing->wait();
+}
+
+void DeviceOperations::wait_idle() {
+  if (relay_ != nullptr) relay_->wait_idle();
+}
+
+std::optional<Status> DeviceOperations::start(const Operation& operation, const std::byte* in, std::byte* out,
+                                              const OnHost& host, Deadline deadline, bool may_spin,
+                                              const device::Sequel& sequel, DeviceRelay::Landed landed) {
+  Call call{operation, in, out, host, deadline, may_spin, sequel};
   Status status = dispatch(call);
-  if (status.ok()) return status;
   const std::string what = text(transport::name(operation.kind), " on device ", operation.where.device);
+  if (call.held) {
+    Result<device::EventHandle> end = status.ok() ? call.all_queued() : call.lane->queue->record();
+    if (status.ok()) status = end.status();
+    call.relay->launch({what, deadline, call.touched_after, status, end.ok() ? *end : nullptr, std::move(landed)});
+    return std::nullopt;
+  }
+  if (status.ok()) return status;
   if (status.code() == Code::kMismatch) return status.prefixed(what);
   if (status.code() != Code::kUnavailable) fabrics_.clear();  // Which aborts them.
   if (call.host_failed) return status;
@@ -130,17 +195,28 @@ Status DeviceOperations::dispatch(Call& call) {
     }
   }
   if (!may_be_direct(call.operation)) return staged(call);
-  if (call.operation.kind == Kind::kAlltoall) {
-    HORO_ASSIGN(const bool large, is_large_alltoall(call));
-    if (!large) return staged(call);
+  HORO_ASSIGN(bool goes_direct, is_large(call));
+  // On the host this thread would have to wait for the device to come so far.
+  if (!goes_direct && holds_) {
+    HORO_ASSIGN(goes_direct, call.any(!is_there(call)));
   }
-  return direct(call);
+  return goes_direct ? direct(call) : staged(call);
 }
 
-// Members send different amounts: the one that sends most decides, for all.
-Result<bool> DeviceOperations::is_large_alltoall(Call& call) const {
-  if (call.splits.empty()) HORO_TRY(arrive(call).status());
+bool DeviceOperations::is_there(const Call& call) const {
+  if (relay_ != nullptr && !relay_->is_idle()) return false;
+  const device::EventHandle& ready = call.operation.where.ready;
+  if (ready == nullptr) return true;
+  const Result<bool> happened = call.lane->devices.has_happened(ready);
+  return happened.ok() && *happened;
+}
+
+// Of an alltoall members send different amounts: the one that sends most decides, for all.
+Result<bool> DeviceOperations::is_large(Call& call) const {
+  const bool alltoall = call.operation.kind == Kind::kAlltoall;
+  if (alltoall && call.splits.empty()) HORO_TRY(arrive(call).status());
   if (terms_.path == DevicePath::kDirect) return true;
+  if (!alltoall) return call.operation.total_bytes() > kSmall;
   const auto members = static_cast<size_t>(size());
   uint64_t most = 0;
   for (size_t m = 0; m < members; ++m) {
@@ -189,6 +265,8 @@ Status DeviceOperations::local(Call& call) const {
   } else {
     HORO_TRY(call.lane->queue->copy(call.out, call.in, operation.result_count(0) * call.element()));
   }
+  HORO_TRY(call.follow());
+  if (call.sequel.promise) HORO_TRY(call.all_queued().status());
   return call.finish();
 }
 
@@ -245,8 +323,7 @@ bool DeviceOperations::may_be_direct(const Operation& operation) const {
   if (!known || (operation.reduces() && complex_product)) return false;
   if (terms_.path == DevicePath::kStaged || !mapping_works_) return false;
   if (terms_.shape.hosts().size() > 1 || size() > kMostMembers) return false;
-  if (operation.kind == Kind::kAlltoall) return true;  // Its size is asked for later.
-  return terms_.path == DevicePath::kDirect ? operation.total() > 0 : operation.total_bytes() > kSmall;
+  return operation.kind == Kind::kAlltoall || operation.total() > 0;  // The former may be empty on some members.
 }
 
 }  // namespace horo::group

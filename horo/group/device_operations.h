@@ -14,30 +14,20 @@
 #include "horo/base/status.h"
 #include "horo/collective/operation.h"
 #include "horo/device/loader.h"
+#include "horo/group/device_host.h"
+#include "horo/group/device_relay.h"
 
 namespace horo::group {
 
 /// What a user may force by name (HORO_DEVICE_PATH). Equal on all members.
 enum class DevicePath : uint8_t { kAuto, kFabric, kDirect, kStaged };
-
-/// What operations on devices need of their group.
-class DeviceHost {
- public:
-  virtual ~DeviceHost() = default;
-  /// This member alone cannot go on: the group ends for all.
-  virtual void give_up(const Status& why) = 0;
-  /// Nothing can succeed any more.
-  virtual bool is_over() const = 0;
-  /// Returns when the group is over, or after `span`.
-  virtual void wait_over(Duration span) = 0;
-  /// This member has waited for all others since then.
-  virtual void note_waiting(Time since) = 0;
-  virtual void warn(const std::string& words) = 0;
-};
+/// Whether queues are held between the steps of direct operations (HORO_DEVICE_HOLD).
+enum class DeviceHold : uint8_t { kAuto, kAlways, kNever };
 
 struct DeviceTerms {
   DevicePath path = DevicePath::kAuto;  ///< Equal on all members.
   bool share = false;                   ///< Several ranks on one device are meant so.
+  DeviceHold hold = DeviceHold::kAuto;
   collective::Shape shape = collective::Shape::on_one_host(1);
   std::vector<int> ranks;  ///< In the job; the members in order.
   int member = 0;
@@ -52,6 +42,12 @@ struct DeviceTerms {
 /// others is copied into a window, memory of horo's that is exported once; memory of Devices::allocate() is read in
 /// place. Nobody writes into a peer's memory.
 ///
+/// Where members share memory and the device has words by which a queue waits, all steps of a direct operation are put
+/// into the queue as soon as the members have met; whoever waits for the result in a stream is told so, and the next
+/// operation can be put behind it (DeviceRelay). Not on a device that serves processes in turns, where each hold costs
+/// a turn. One group of a process does so at a time (device::HoldPermit), and all members agree on it when they meet.
+/// Otherwise an operation runs step by step: each is finished before the members go on to the next.
+///
 /// Fabric: a library of the devices' maker moves the data, where each member has a device of its own. Members arrive on
 /// the host first, so that nothing on a device ever waits for a late one, and leave together, so that all have the same
 /// outcome. While a device works its member looks for losses; after one it aborts its part, and the host's plane says
@@ -63,12 +59,20 @@ class DeviceOperations {
   /// An operation of the group on memory of the host.
   using OnHost = std::function<Status(const collective::Operation&, const std::byte* in, std::byte* out)>;
 
-  DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host);
+  /// `board` may be null.
+  DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host, DeviceBoard* board);
   ~DeviceOperations();
 
   /// Done, with all its reading and writing, when this returns.
   Status run(const collective::Operation& operation, const std::byte* in, std::byte* out, const OnHost& host,
-             Deadline deadline, bool may_spin);
+             Deadline deadline, bool may_spin, const device::Sequel& sequel = {});
+  /// The same, but it may return nothing while the operation is under way. `landed` is told the outcome then, on
+  /// another thread; it must not wait.
+  std::optional<Status> start(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                              const OnHost& host, Deadline deadline, bool may_spin, const device::Sequel& sequel,
+                              DeviceRelay::Landed landed);
+  /// Until nothing is under way that was started. Of a group that is over.
+  void wait_idle();
   /// "nccl", "direct", "staged", "local": what ran last.
   const char* path_name() const { return ran_; }
 
@@ -116,11 +120,17 @@ class DeviceOperations {
   Status staged_whole(Call& call) const;
 
   // Direct.
+  Status put_into_queue(Call& call);
   bool may_be_direct(const collective::Operation& operation) const;
-  Result<bool> is_large_alltoall(Call& call) const;
+  /// Too large to go through the host. The same on all members.
+  Result<bool> is_large(Call& call) const;
+  /// Whether what this member gives is there, and nothing before it under way.
+  bool is_there(const Call& call) const;
   Status direct(Call& call);
-  /// Tells the others where this member's data lie: `mine`, which was exported, or the window if it is null. All of it
-  /// has been written. False when the members have found that they cannot read each other's memory.
+  struct Shown;
+  /// Tells the others where this member's data lie; what comes now begins when everybody's are there. False when the
+  /// members have found that they cannot read each other's memory.
+  Result<bool> meet_with(Call& call, const Shown& shown, Bases& bases);
   Result<bool> meet(Call& call, const std::byte* mine, const Status& ready, Bases& bases);
   Result<bool> exchange_handles(Call& call, const device::Exported& mine, const std::vector<Record>& records);
   Status allreduce(Call& call);
@@ -131,8 +141,7 @@ class DeviceOperations {
   Status allgather(Call& call);
   Status alltoall(Call& call);
   Status fall_back(Call& call);
-  static Status put_into_window(Call& call, std::span<const uint64_t> offsets, std::span<const uint64_t> bytes,
-                                int except);
+  static Status put_into_window(Call& call, const Layout& layout, int except);
   /// This member's part, also to the same place of `shown`; and the others' parts, from where they reduced them.
   Status reduce_own(const Call& call, const Bases& bases, const Layout& layout, std::byte* shown) const;
   Status fetch_others(const Call& call, const Bases& bases, const Layout& layout) const;
@@ -143,13 +152,17 @@ class DeviceOperations {
   const DeviceTerms terms_;
   const int member_;
   DeviceHost& host_;
+  DeviceBoard* const board_;
   bool mapping_works_ = true;  ///< The same on all members.
   bool fabric_works_ = true;   ///< The same.
   bool introduced_ = false;    ///< The same.
   bool in_turns_ = false;      ///< The same: all members use one device, which serves one of them at a time.
+  bool holds_ = false;         ///< The same: queues are held.
   std::string shared_;         ///< Who uses one device.
   const char* ran_ = "none";
   std::map<int, std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<DeviceRelay> relay_;  ///< Of the first device on which there was a direct operation.
+  int relay_device_ = -1;
   std::map<std::vector<int>, std::unique_ptr<Fabric>> fabrics_;  ///< By the devices of all members.
 };
 

@@ -22,6 +22,19 @@ Status DirectPlane::run(const Job& job) {
   return status;
 }
 
+bool DirectPlane::advance(uint64_t count) {
+  const transport::Space& space = protocol_.space();
+  return space.page[space.rank].device.word.advance(count);
+}
+
+bool DirectPlane::all_at(uint64_t count) const {
+  const transport::ControlPage& page = protocol_.space().page;
+  for (int member = 0; member < page.size(); ++member) {
+    if (page[member].device.word.read().count() < count) return false;
+  }
+  return true;
+}
+
 Status DirectPlane::accept(const Job& job, std::span<const std::byte>) {
   return Status(Code::kInternal, "results in shared memory are never served").with_operation(job.number);
 }

@@ -9,7 +9,7 @@
 
 namespace horo::group {
 
-class DirectPlane : public Plane {
+class DirectPlane : public Plane, public DeviceBoard {
  public:
   DirectPlane(transport::Space space, const collective::direct::Thresholds& thresholds, uint8_t table_version);
 
@@ -18,6 +18,11 @@ class DirectPlane : public Plane {
   Status run(const Job& job) override;
   void revoke(const std::vector<int>& gone) override { protocol_.space().page.revoke(gone); }
   std::vector<int> gone() const override { return protocol_.space().page.evicted(); }
+
+  DeviceBoard* device_board() override { return this; }
+  bool advance(uint64_t count) override;
+  bool all_at(uint64_t count) const override;
+  void freeze() override { revoke({}); }
 
   /// Frozen words say the same to everybody.
   bool decides_alone() const override { return true; }

@@ -262,6 +262,10 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
                               : path == "staged" ? DevicePath::kStaged
                                                  : DevicePath::kAuto;
   group_options.share_devices = options_.config.get(kShareDevices);
+  const std::string hold = options_.config.get(kDeviceHold);
+  group_options.device_hold = hold == "always"  ? DeviceHold::kAlways
+                              : hold == "never" ? DeviceHold::kNever
+                                                : DeviceHold::kAuto;
   auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
   log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());
   control_->add_group(group);

@@ -16,11 +16,11 @@ namespace {
 constexpr auto kReasonLimit = std::chrono::milliseconds(500);
 constexpr auto kKnownLossLimit = std::chrono::milliseconds(100);
 
-std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceHost& host) {
+std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceHost& host, Plane& plane) {
   if (options.devices == nullptr) return nullptr;
-  DeviceTerms terms{options.device_path, options.share_devices, options.shape,
+  DeviceTerms terms{options.device_path, options.share_devices, options.device_hold, options.shape,
                     options.ranks,       options.member,        options.settle_limit};
-  return std::make_unique<DeviceOperations>(*options.devices, std::move(terms), host);
+  return std::make_unique<DeviceOperations>(*options.devices, std::move(terms), host, plane.device_board());
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
       plane_(std::move(plane)),
       host_(host),
       log_(log),
-      on_devices_(device_operations(options_, *this)),
+      on_devices_(device_operations(options_, *this, *plane_)),
       names_(options_.ranks) {}
 
 Group::~Group() {
@@ -57,10 +57,10 @@ void Group::leave_token() {
 }
 
 Status Group::run(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
-                  bool may_spin) {
+                  bool may_spin, const device::Sequel& sequel) {
   if (queued_.load(std::memory_order_seq_cst) == 0 && take_token()) {
     Status status = check(operation, in, out);
-    if (status.ok()) status = execute(operation, in, out, deadline, may_spin);
+    if (status.ok()) status = execute(operation, in, out, deadline, may_spin, sequel);
     leave_token();
     return status;
   }
@@ -99,12 +99,35 @@ void Group::work(const std::stop_token& stop) {
     RequestHandle request = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    Status status = execute(request->operation(), request->in(), request->out(), request->deadline(), false);
+    const std::optional<Status> status = execute(request);
     queued_.fetch_sub(1, std::memory_order_seq_cst);
     leave_token();
-    request->finish(status);
+    if (status) request->finish(*status);
     lock.lock();
   }
+}
+
+std::optional<Status> Group::execute(const RequestHandle& request) {
+  const collective::Operation& operation = request->operation();
+  if (!operation.where.on_device()) {
+    return execute_on_host(operation, request->in(), request->out(), request->deadline(), false);
+  }
+  return execute_on_device(operation, request->in(), request->out(), request->deadline(),
+                           {.promise = [&request](const device::EventHandle& result) { request->promise(result); }},
+                           [request](const Status& outcome) { request->finish(outcome); });
+}
+
+std::optional<Status> Group::start(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                                   const device::Sequel& sequel, Callback landed) {
+  if (!operation.where.on_device() || queued_.load(std::memory_order_seq_cst) > 0 || !take_token()) {
+    return run(operation, in, out, Deadline::never(), false, sequel);
+  }
+  std::optional<Status> status = check(operation, in, out);
+  if (status->ok()) {
+    status = execute_on_device(operation, in, out, Deadline::never(), sequel, std::move(landed));
+  }
+  leave_token();
+  return status;
 }
 
 void Group::stop(const Status& why, Leaving leaving) {
@@ -124,6 +147,7 @@ void Group::stop(const Status& why, Leaving leaving) {
   plane_->revoke(leaving == Leaving::kWholeRank ? std::vector<int>{options_.member} : std::vector<int>{});
   for (const RequestHandle& request : rest) request->finish(why);
   if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.
+  if (on_devices_ != nullptr) on_devices_->wait_idle();        // It uses the page of the group.
 }
 
 std::vector<int> Group::names() const {
@@ -169,15 +193,24 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
   return {};
 }
 
-// An operation on a device is made of several on the host, each with a number of its own.
 Status Group::execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
-                      bool may_spin) {
+                      bool may_spin, const device::Sequel& sequel) {
   if (!operation.where.on_device()) return execute_on_host(operation, in, out, deadline, may_spin);
-  const auto on_host = [&](const collective::Operation& small, const std::byte* from, std::byte* to) {
+  return on_devices_->run(operation, in, out, steps_on_host(deadline), deadline, may_spin, sequel);
+}
+
+std::optional<Status> Group::execute_on_device(const collective::Operation& operation, const std::byte* in,
+                                               std::byte* out, Deadline deadline, const device::Sequel& sequel,
+                                               Callback landed) {
+  return on_devices_->start(operation, in, out, steps_on_host(deadline), deadline, false, sequel, std::move(landed));
+}
+
+// An operation on a device is made of several on the host, each with a number of its own.
+DeviceOperations::OnHost Group::steps_on_host(Deadline deadline) {
+  return [this, deadline](const collective::Operation& small, const std::byte* from, std::byte* to) {
     // Members come to these within moments of each other: the waiting that is allowed to be awake is short.
     return execute_on_host(small, from, to, deadline, true);
   };
-  return on_devices_->run(operation, in, out, on_host, deadline, may_spin);
 }
 
 Status Group::execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out,
@@ -303,6 +336,13 @@ std::optional<Status> Group::reason(std::string_view what) const {
   return Status(Code::kPeerLost, text(what, " failed: ", ranks_text(ranks), ranks.size() == 1 ? " is" : " are", " gone",
                                       reasons, "; go on in a group of the survivors, or restart the job"))
       .with_lost(ranks);
+}
+
+Status Group::why_over(std::string_view what) {
+  await_reason();
+  if (const auto why = reason(what)) return *why;
+  std::lock_guard lock(mutex_);
+  return left_.value_or(Status(Code::kStopped, "the group was revoked"));
 }
 
 std::optional<Status> Group::over() const {

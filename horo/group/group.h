@@ -57,6 +57,7 @@ struct GroupOptions {
   std::shared_ptr<device::Source> devices = nullptr;  ///< Null: operations on the host's memory only.
   DevicePath device_path = DevicePath::kAuto;
   bool share_devices = false;
+  DeviceHold device_hold = DeviceHold::kAuto;
 };
 
 /// Threads. A blocking call with nothing before it takes the execution token (one atomic) and runs on the caller's
@@ -112,9 +113,13 @@ class Group : private DeviceHost {
   void note_waiting(int member, Time since);
 
   /// Runs one operation and returns its outcome. Threads of the library do not spin: they would steal from the
-  /// application.
+  /// application. `sequel` is of an operation on a device that no other comes before.
   Status run(const collective::Operation& operation, const std::byte* in, std::byte* out,
-             Deadline deadline = Deadline::never(), bool may_spin = true);
+             Deadline deadline = Deadline::never(), bool may_spin = true, const device::Sequel& sequel = {});
+  /// The same, but an operation on a device may be under way still when this returns nothing. `landed` is told the
+  /// outcome then, on a thread of the group's; it may submit operations, and must not wait.
+  std::optional<Status> start(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                              const device::Sequel& sequel, Callback landed);
   /// Queues one operation. The call itself fails only for what is wrong with the call.
   Result<RequestHandle> submit(collective::Operation operation, const std::byte* in, std::byte* out,
                                Deadline deadline = Deadline::never(), Callback callback = {});
@@ -141,7 +146,12 @@ class Group : private DeviceHost {
   void leave_token();
   /// Under the token.
   Status execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
-                 bool may_spin);
+                 bool may_spin, const device::Sequel& sequel);
+  /// As start().
+  std::optional<Status> execute_on_device(const collective::Operation& operation, const std::byte* in, std::byte* out,
+                                          Deadline deadline, const device::Sequel& sequel, Callback landed);
+  std::optional<Status> execute(const RequestHandle& request);
+  DeviceOperations::OnHost steps_on_host(Deadline deadline);
   Status execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                          bool may_spin);
   Status end(const Job& job, Status status);
@@ -152,6 +162,7 @@ class Group : private DeviceHost {
   void note_over();
   // For operations on devices.
   bool is_over() const override { return is_over_.load(std::memory_order_acquire); }
+  Status why_over(std::string_view what) override;
   void wait_over(Duration span) override;
   void note_waiting(Time since) override;
   void warn(const std::string& words) override { log_.warning(words); }

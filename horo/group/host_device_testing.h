@@ -1,15 +1,21 @@
-// A device for tests: memory of the host that behaves like one. It is exported as a file of this process, streams are
-// empty, and everything has happened when it is asked for.
+// A device for tests: memory of the host that behaves like one. It is exported as a file of this process. A queue is a
+// thread that does one thing after the other; so is a stream, where it is not null, which has nothing to do.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "horo/device/plugin.h"
@@ -22,7 +28,10 @@ struct HostDevice {
   std::atomic<bool> refuses_import{false};
   std::atomic<bool> refuses_copies{false};
   std::atomic<bool> in_turns{false};  ///< All processes are known to have the same one, which serves one at a time.
-  std::atomic<int> allocations{0};    ///< Of the device's memory, that are not freed.
+  std::atomic<bool> may_hold{true};
+  std::atomic<int> held{0};         ///< How often a queue was held.
+  std::atomic<int> called_off{0};   ///< Copies and reductions that a guard left out.
+  std::atomic<int> allocations{0};  ///< Of the device's memory, that are not freed.
   std::atomic<int> mappings{0};
   std::atomic<int> imports{0}, transfers{0}, copies{0};
   std::mutex mutex;
@@ -97,10 +106,115 @@ inline void host_close(int, void* memory) {
   --device.mappings;
 }
 
-inline int host_copy(void*, const horo_device_copy* pieces, size_t count) {
+class HostQueue;
+/// An event: it has happened when its queue has come so far.
+struct HostMoment {
+  HostQueue* queue = nullptr;  ///< Null: has happened.
+  uint64_t number = 0;
+};
+
+class HostQueue {
+ public:
+  HostQueue() : thread_([this] { work(); }) {}
+  ~HostQueue() {
+    {
+      std::lock_guard lock(mutex_);
+      over_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  HostQueue(const HostQueue&) = delete;
+  HostQueue& operator=(const HostQueue&) = delete;
+
+  void put(std::function<void()> what) {
+    std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(what));
+    ++given_;
+    changed_.notify_all();
+  }
+  /// Left out if the guard says so when its turn comes.
+  void put_guarded(std::function<void()> what) {
+    put([guard = guard_, what = std::move(what)] {
+      if (guard == nullptr || load(guard) == 0) return what();
+      ++HostDevice::get().called_off;
+    });
+  }
+  HostMoment now() {
+    std::lock_guard lock(mutex_);
+    return {this, given_};
+  }
+  bool has_come(uint64_t number) {
+    std::lock_guard lock(mutex_);
+    return done_ >= number;
+  }
+  void finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return done_ == given_; });
+  }
+  void hold(const uint32_t* word, uint32_t value) {
+    ++HostDevice::get().held;
+    put([word, value] {
+      while (static_cast<int32_t>(load(word) - value) < 0) std::this_thread::yield();
+    });
+  }
+  void signal(uint32_t* word, uint32_t value) {
+    put([word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); });
+  }
+  void wait(const HostMoment& moment) {
+    put([moment] {
+      while (moment.queue != nullptr && !moment.queue->has_come(moment.number)) std::this_thread::yield();
+    });
+  }
+  void set_guard(const uint32_t* word) { guard_ = word; }
+  uint64_t marked = 0;
+
+ private:
+  static uint32_t load(const uint32_t* word) {
+    return std::atomic_ref(*const_cast<uint32_t*>(word)).load(std::memory_order_acquire);
+  }
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return over_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      const std::function<void()> next = std::move(waiting_.front());
+      waiting_.pop_front();
+      lock.unlock();
+      next();
+      lock.lock();
+      ++done_;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  uint64_t given_ = 0, done_ = 0;
+  bool over_ = false;
+  const uint32_t* guard_ = nullptr;
+  std::thread thread_;
+};
+
+inline HostQueue& host_queue(void* queue) { return *static_cast<HostQueue*>(queue); }
+
+inline int host_copy(void* queue, const horo_device_copy* pieces, size_t count) {
   if (HostDevice::get().refuses_copies) return refused();
   ++HostDevice::get().copies;
-  for (size_t i = 0; i < count; ++i) std::memmove(pieces[i].to, pieces[i].from, pieces[i].bytes);
+  host_queue(queue).put_guarded([all = std::vector<horo_device_copy>(pieces, pieces + count)] {
+    for (const horo_device_copy& piece : all) std::memmove(piece.to, piece.from, piece.bytes);
+  });
+  return 0;
+}
+
+inline int host_record(int, void* stream, void** event) {
+  *event = new HostMoment(stream == nullptr ? HostMoment() : host_queue(stream).now());
+  return 0;
+}
+
+inline int host_wait(void* queue, void* event) {
+  host_queue(queue).wait(*static_cast<HostMoment*>(event));
   return 0;
 }
 
@@ -111,24 +225,29 @@ inline int host_identify(int, horo_device_identity* identity) {
   return 0;
 }
 
-inline int host_reduce(void*, const horo_device_reduction* reduction) {
-  const auto dtype = static_cast<DType>(reduction->dtype);
-  const size_t bytes = reduction->count * size_of(dtype);
+inline void reduce_now(const horo_device_reduction& reduction, const std::vector<const void*>& inputs) {
+  const auto dtype = static_cast<DType>(reduction.dtype);
+  const size_t bytes = reduction.count * size_of(dtype);
   std::vector<std::vector<std::byte>> scaled;
   std::vector<const std::byte*> from;
-  for (size_t i = 0; i < reduction->sources; ++i) {
-    const auto* source = static_cast<const std::byte*>(reduction->from[i]);
-    if (reduction->before != 1.0) {
+  for (const void* input : inputs) {
+    const auto* source = static_cast<const std::byte*>(input);
+    if (reduction.before != 1.0) {
       scaled.emplace_back(bytes);
-      kernel::scale(dtype)(scaled.back().data(), source, reduction->count, {reduction->before, 1});
+      kernel::scale(dtype)(scaled.back().data(), source, reduction.count, {reduction.before, 1});
       source = scaled.back().data();
     }
     from.push_back(source);
   }
-  auto* to = static_cast<std::byte*>(reduction->to);
-  kernel::combine_many(dtype, static_cast<ReduceOp>(reduction->op))(to, from, reduction->count,
-                                                                    {reduction->factor, reduction->divisor});
-  if (reduction->also != nullptr) std::memcpy(reduction->also, to, bytes);
+  auto* to = static_cast<std::byte*>(reduction.to);
+  kernel::combine_many(dtype, static_cast<ReduceOp>(reduction.op))(to, from, reduction.count,
+                                                                   {reduction.factor, reduction.divisor});
+  if (reduction.also != nullptr) std::memcpy(reduction.also, to, bytes);
+}
+
+inline int host_reduce(void* queue, const horo_device_reduction* reduction) {
+  const std::vector<const void*> inputs(reduction->from, reduction->from + reduction->sources);
+  host_queue(queue).put_guarded([all = *reduction, inputs] { reduce_now(all, inputs); });
   return 0;
 }
 
@@ -155,30 +274,34 @@ inline const horo_device_plugin& host_device() {
       .export_memory = host_export,
       .import_memory = host_import,
       .close_memory = host_close,
-      .allocate_host = host_allocate,
-      .free_host = host_free,
+      .allocate_host =
+          [](int, uint64_t bytes, void** memory) {
+            *memory = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+            return *memory == nullptr ? refused() : 0;
+          },
+      .free_host = [](int, void* memory) { std::free(memory); },
       .open_queue =
           [](int, void** queue) {
-            *queue = new int(0);
+            *queue = new HostQueue;
             return 0;
           },
-      .close_queue = [](void* queue) { delete static_cast<int*>(queue); },
-      .queue_wait = [](void*, void*) { return 0; },
+      .close_queue = [](void* queue) { delete &host_queue(queue); },
+      .queue_wait = host_wait,
       .queue_copy = host_copy,
       .queue_transfer =
-          [](void*, void* to, const void* from, uint64_t bytes) {
+          [](void* queue, void* to, const void* from, uint64_t bytes) {
             ++HostDevice::get().transfers;
-            std::memcpy(to, from, bytes);
+            host_queue(queue).put([to, from, bytes] { std::memcpy(to, from, bytes); });
             return 0;
           },
       .queue_reduce = host_reduce,
-      .queue_finish = [](void*, int) { return 0; },
-      .record =
-          [](int, void*, void** event) {
-            *event = new int(0);
+      .queue_finish =
+          [](void* queue, int) {
+            host_queue(queue).finish();
             return 0;
           },
-      .forget = [](void* event) { delete static_cast<int*>(event); },
+      .record = host_record,
+      .forget = [](void* event) { delete static_cast<HostMoment*>(event); },
       .identify = host_identify,
       .fabric_version = nullptr,
       .fabric_reduces = nullptr,
@@ -187,12 +310,44 @@ inline const horo_device_plugin& host_device() {
       .poll_communicator = nullptr,
       .queue_collective = nullptr,
       .close_communicator = nullptr,
-      .queue_mark = [](void*) { return 0; },
-      .queue_poll = [](void*) { return 0; },
+      .queue_mark =
+          [](void* queue) {
+            host_queue(queue).marked = host_queue(queue).now().number;
+            return 0;
+          },
+      .queue_poll =
+          [](void* queue) { return host_queue(queue).has_come(host_queue(queue).marked) ? 0 : HORO_DEVICE_PENDING; },
+      .queue_await =
+          [](void* queue, int) {
+            while (!host_queue(queue).has_come(host_queue(queue).marked)) std::this_thread::yield();
+            return 0;
+          },
       .cast = nullptr,
       .synchronize = [](int) { return 0; },
-      .queue_await = [](void*, int) { return 0; },
-      .event_poll = [](void*) { return 0; },
+      .event_poll =
+          [](void* event) {
+            const HostMoment& moment = *static_cast<HostMoment*>(event);
+            return moment.queue == nullptr || moment.queue->has_come(moment.number) ? 0 : HORO_DEVICE_PENDING;
+          },
+      .queue_record = [](void* queue, void** event) { return host_record(0, queue, event); },
+      .stream_wait = [](int, void* stream, void* event) { return host_wait(stream, event); },
+      .queue_signal =
+          [](void* queue, uint32_t* word, uint32_t value) {
+            host_queue(queue).signal(word, value);
+            return 0;
+          },
+      .queue_hold =
+          [](void* queue, const uint32_t* word, uint32_t value) {
+            host_queue(queue).hold(word, value);
+            return 0;
+          },
+      .queue_guard =
+          [](void* queue, const uint32_t* word) {
+            host_queue(queue).set_guard(word);
+            return 0;
+          },
+      .may_hold = [](int) { return HostDevice::get().may_hold ? 1 : 0; },
+      .release_holds = [](int) {},
   };
   return table;
 }

@@ -104,6 +104,14 @@ inline constexpr ChoiceKnob kDevicePath{
              "each other's (on one host), or through the memory of the host; auto: the first of these that works.",
      .choices = "auto|nccl|direct|staged",
      .test = "DeviceGroup.TheWayCanBeForcedByName"}};
+inline constexpr ChoiceKnob kDeviceHold{
+    {.name = "HORO_DEVICE_HOLD",
+     .fallback = "auto",
+     .help = "Whether all steps of an operation straight out of each other's device memory are put into the device's "
+             "queue at once, which is held between them, so that threads need not wait for results; auto: not on a GPU "
+             "that serves ranks in turns, where each hold costs a turn.",
+     .choices = "auto|always|never",
+     .test = "DeviceHold.CanBeTurnedOff"}};
 inline constexpr BoolKnob kShareDevices{
     {.name = "HORO_SHARE_GPUS",
      .fallback = "0",
@@ -127,6 +135,7 @@ inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kLogHideTime,
                                          &kThreadAffinity,
                                          &kDevicePath,
+                                         &kDeviceHold,
                                          &kShareDevices,
                                          &device::kDevicePlugin,
                                          &device::kKernelCache};

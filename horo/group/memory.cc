@@ -13,8 +13,12 @@ namespace horo::group {
 
 namespace {
 
-// Enough for everything the machine could hold, several times over: address space is free.
+// Enough for everything the machine could hold, several times over: address space is free. Not so where
+// ThreadSanitizer needs it.
 uint64_t segment_bytes() {
+#ifdef __SANITIZE_THREAD__
+  return uint64_t{1} << 30;
+#endif
   auto memory = System().memory();
   const uint64_t limit = memory.ok() ? memory->limit : uint64_t{16} << 30;
   return std::clamp<uint64_t>((limit + page_size() - 1) / page_size() * page_size() * 4, uint64_t{32} << 30,

@@ -24,6 +24,17 @@ struct Job {
   bool may_spin = true;  ///< False on the library's own threads, which would steal from the application.
 };
 
+/// How far the queues of all members have come on their devices, in memory that they share.
+class DeviceBoard {
+ public:
+  virtual ~DeviceBoard() = default;
+  /// This member's, by one thread. False, and nothing changed, if the group is over.
+  virtual bool advance(uint64_t count) = 0;
+  /// Whether all members have come so far. After freeze() that is final, and the same for all.
+  virtual bool all_at(uint64_t count) const = 0;
+  virtual void freeze() = 0;
+};
+
 /// Used by the holder of the group's execution token, except for revoke().
 ///
 /// run() ends in success, in kMismatch or kUnavailable (on all members alike; the group stays usable), or in kStopped,
@@ -49,6 +60,9 @@ class Plane {
   /// From any thread, any number of times: every operation that is not decided yet ends, now and later. `gone` are
   /// members (not ranks) that are lost.
   virtual void revoke(const std::vector<int>& gone) = 0;
+
+  /// Null where not all members share memory.
+  virtual DeviceBoard* device_board() { return nullptr; }
 
   /// Members that this plane itself has found to be gone.
   virtual std::vector<int> gone() const = 0;

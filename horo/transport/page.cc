@@ -8,6 +8,7 @@ void ControlPage::revoke(const std::vector<int>& evicted) const {
     for (Arrival& arrival : words.arrival) arrival.word.evict();
     words.copied.word.evict();
     words.reduced.word.evict();
+    words.device.word.evict();
     words.taken.word.mark_gone();
   }
   for (int member = 0; member < size_; ++member) {
@@ -15,6 +16,7 @@ void ControlPage::revoke(const std::vector<int>& evicted) const {
     for (Arrival& arrival : words.arrival) arrival.word.revoke();
     words.copied.word.revoke();
     words.reduced.word.revoke();
+    words.device.word.revoke();
   }
 }
 

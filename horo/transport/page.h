@@ -36,6 +36,7 @@ struct MemberWords {
   Progress copied;                 ///< How much of its contribution lies in its segment.
   Progress reduced;                ///< How much of its slice is reduced.
   Progress taken;                  ///< How much it has read from the others. Never decides an outcome.
+  Progress device;                 ///< How far its queue on a device has come: points of all operations there.
 };
 
 constexpr uint64_t progress_count(uint64_t operation, uint64_t step) { return (operation << 20) | step; }

@@ -77,6 +77,11 @@ Result<Context::Event*> Context::take_event() {
   return event;
 }
 
+bool Context::may_hold() const {
+  if (driver_.cuStreamWaitValue32_v2 == nullptr || driver_.cuStreamWriteValue32_v2 == nullptr) return false;
+  return !held_.exchange(true);
+}
+
 void Context::give_back(Event* event) {
   std::lock_guard lock(event->context.mutex_);
   event->context.events_.push_back(event);

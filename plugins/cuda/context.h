@@ -1,6 +1,7 @@
 // One device as this plugin uses it: its primary context, which frameworks share, and the kernels compiled for it.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +43,11 @@ class Context {
   Result<Event*> take_event();
   static void give_back(Event* event);
 
+  /// Whether queues may be held now, by whoever asked: until release_holds(). Of the process, as the driver's locks
+  /// are.
+  bool may_hold() const;
+  static void release_holds() { held_ = false; }
+
   /// Makes it the thread's current context for as long as this lives.
   class Use {
    public:
@@ -70,6 +76,7 @@ class Context {
   std::map<std::string, CUmodule> modules_;
   std::map<KernelKey, CUfunction> kernels_;
   std::vector<Event*> events_;  ///< Free ones.
+  static inline std::atomic<bool> held_{false};
 };
 
 /// The contexts of this process, by the number that the driver gives a device; each is opened once and stays.

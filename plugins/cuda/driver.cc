@@ -99,6 +99,8 @@ Result<Driver> open_driver() {
       HORO_CUDA_SYMBOL(cuEventSynchronize),
       HORO_CUDA_SYMBOL_AS(cuEventDestroy, "cuEventDestroy_v2"),
       HORO_CUDA_SYMBOL(cuLaunchKernel),
+      optional_symbol("cuStreamWaitValue32_v2", &all.cuStreamWaitValue32_v2),
+      optional_symbol("cuStreamWriteValue32_v2", &all.cuStreamWriteValue32_v2),
   };
   HORO_TRY(library.bind(symbols));
   all.file = library.name();

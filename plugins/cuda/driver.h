@@ -35,6 +35,7 @@ inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr int kAttributeMajor = 75, kAttributeMinor = 76, kAttributeProcessors = 16;
 inline constexpr int kAttributeMps = 133;  ///< Processes share the device by MPS. Older drivers do not know it.
 inline constexpr int kCaptureNone = 0;
+inline constexpr unsigned kWaitUntilAtLeast = 0, kWriteAfterAllElse = 0;
 
 /// Functions of libcuda; null where they are missing.
 struct Driver {
@@ -73,6 +74,9 @@ struct Driver {
   CUresult (*cuEventDestroy)(CUevent) = nullptr;
   CUresult (*cuLaunchKernel)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
                              void**, void**) = nullptr;
+  // From CUDA 12 on.
+  CUresult (*cuStreamWaitValue32_v2)(CUstream, CUdeviceptr, uint32_t, unsigned) = nullptr;
+  CUresult (*cuStreamWriteValue32_v2)(CUstream, CUdeviceptr, uint32_t, unsigned) = nullptr;
   std::string file;
 };
 

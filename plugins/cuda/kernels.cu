@@ -2,17 +2,16 @@
 // those of the host's kernels: f16 and bf16 are computed in f32 and rounded once, nothing is contracted, NaN is stored
 // as the one quiet NaN, min and max propagate it.
 //
-// HORO_COPY:   copy_few, copy_many.
+// HORO_COPY:   copy_few, copy_many, look_again.
 // HORO_REDUCE: reduce_wide, reduce_one, with DTYPE and OP (numbers of horo.h) and SOURCES (0: any number).
 // HORO_CAST:   cast, and where TO is i8 clear and largest, with FROM and TO (numbers of horo.h).
-typedef unsigned char u8;
-typedef signed char i8;
-typedef unsigned short u16;
-typedef short i16;
-typedef unsigned int u32;
-typedef int i32;
-typedef unsigned long long u64;
-typedef long long i64;
+typedef unsigned char u8; typedef signed char i8;
+typedef unsigned short u16; typedef short i16;
+typedef unsigned int u32; typedef int i32;
+typedef unsigned long long u64; typedef long long i64;
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+// Whether the operation of this kernel has failed before it began: a word that look_again has set, or none.
+static __device__ bool is_called_off(const u32* guard) { return guard != 0 && *guard != 0; }
 
 #ifdef HORO_COPY
 
@@ -65,12 +64,14 @@ static __device__ void copy_chunks(const Piece* pieces, u32 count, u64 chunks) {
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) copy_few(const __grid_constant__ Few few, u32 count, u64 chunks) {
-  copy_chunks(few.pieces, count, chunks);
+KERNEL copy_few(const __grid_constant__ Few few, u32 count, u64 chunks, const u32* guard) {
+  if (!is_called_off(guard)) copy_chunks(few.pieces, count, chunks);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) copy_many(const Piece* pieces, u32 count, u64 chunks) {
-  copy_chunks(pieces, count, chunks);
+KERNEL copy_many(const Piece* pieces, u32 count, u64 chunks, const u32* guard) {
+  if (!is_called_off(guard)) copy_chunks(pieces, count, chunks);
 }
+// The host's word becomes the device's. Each block that read the host's itself would take 2 us more, one after another.
+extern "C" __global__ void look_again(const volatile u32* word, u32* guard) { *guard = *word; }
 
 #endif
 #if defined(HORO_REDUCE) || defined(HORO_CAST)
@@ -221,6 +222,7 @@ static __device__ Wide taken(Raw raw, const Terms& terms) {
 #endif
 }
 
+#define REDUCED const __grid_constant__ Sources sources, u32 count, Raw* to, Raw* also
 #define WIDTH (16 / sizeof(Raw))
 union Pack {
   uint4 all;
@@ -228,8 +230,8 @@ union Pack {
 };
 
 // All pointers are aligned to 16 bytes; `packs` of WIDTH elements.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_wide(const __grid_constant__ Sources sources, u32 count, Raw* to, Raw* also, u64 packs, Terms terms) {
+KERNEL reduce_wide(REDUCED, u64 packs, Terms terms, const u32* guard) {
+  if (is_called_off(guard)) return;
   const u32 inputs = SOURCES == 0 ? count : SOURCES;
   const u64 stride = (u64)gridDim.x * THREADS;
   for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < packs; i += 2 * stride) {
@@ -263,8 +265,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    reduce_one(const __grid_constant__ Sources sources, u32 count, Raw* to, Raw* also, u64 elements, Terms terms) {
+KERNEL reduce_one(REDUCED, u64 elements, Terms terms, const u32* guard) {
+  if (is_called_off(guard)) return;
   for (u64 i = (u64)blockIdx.x * THREADS + threadIdx.x; i < elements; i += (u64)gridDim.x * THREADS) {
     Wide value = taken(((const Raw*)sources.from[0])[i], terms);
     for (u32 s = 1; s < count; ++s) value = combine(value, taken(((const Raw*)sources.from[s])[i], terms));
@@ -429,8 +431,7 @@ static __device__ void cast_chunk(To* to, const From* from, u64 count, float sca
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    cast(const __grid_constant__ Few few, u32 count, u64 chunks, Terms terms) {
+KERNEL cast(const __grid_constant__ Few few, u32 count, u64 chunks, Terms terms) {
   Walk walk(few, count, chunks);
   float scale = 1.0f;
   for (u64 turn = walk.first; turn < walk.end; turn += walk.step) {
@@ -444,7 +445,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 #if TO == 1
 
-extern "C" __global__ void __launch_bounds__(THREADS) clear(const __grid_constant__ Few few, u32 count) {
+KERNEL clear(const __grid_constant__ Few few, u32 count) {
   for (u32 i = threadIdx.x; i < count; i += THREADS) *few.pieces[i].largest = 0.0f;
 }
 
@@ -479,8 +480,7 @@ static __device__ void keep_largest(float* largest, u32 most) {
   if (threadIdx.x % 32 == 0 && most > *(volatile u32*)all) atomicMax(all, most);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    largest(const __grid_constant__ Few few, u32 count, u64 chunks) {
+KERNEL largest(const __grid_constant__ Few few, u32 count, u64 chunks) {
   Walk walk(few, count, chunks);
   u32 most = 0;
   float* place = 0;

@@ -294,6 +294,9 @@ int queue_mark(void* queue) {
 int queue_poll(void* queue) {
   return guarded_pending([&] { return queue_of(queue).poll(); });
 }
+int queue_await(void* queue, int may_spin) {
+  return guarded([&] { return queue_of(queue).await(may_spin != 0); });
+}
 
 int cast(int device, void* stream, const horo_device_cast_terms* terms, const horo_device_cast* arrays, size_t number) {
   return with(device, [&](Context& context, const Driver&) {
@@ -304,10 +307,6 @@ int cast(int device, void* stream, const horo_device_cast_terms* terms, const ho
 int synchronize(int device) {
   return with(device,
               [](Context&, const Driver& cuda) { return check(cuda, cuda.cuCtxSynchronize(), "cuCtxSynchronize"); });
-}
-
-int queue_await(void* queue, int may_spin) {
-  return guarded([&] { return queue_of(queue).await(may_spin != 0); });
 }
 
 int event_poll(void* event) {
@@ -321,6 +320,37 @@ int event_poll(void* event) {
     return true;
   });
 }
+
+int queue_record(void* queue, void** event) {
+  return guarded([&]() -> Status {
+    HORO_ASSIGN(*event, queue_of(queue).record());
+    return {};
+  });
+}
+
+int stream_wait(int device, void* stream, void* event) {
+  return with(device, [&](Context&, const Driver& cuda) {
+    return check(cuda,
+                 cuda.cuStreamWaitEvent(static_cast<CUstream>(stream), static_cast<Context::Event*>(event)->event, 0),
+                 "cuStreamWaitEvent");
+  });
+}
+
+int queue_signal(void* queue, uint32_t* word, uint32_t value) {
+  return guarded([&] { return queue_of(queue).signal(word, value); });
+}
+int queue_hold(void* queue, const uint32_t* word, uint32_t value) {
+  return guarded([&] { return queue_of(queue).hold(word, value); });
+}
+int queue_guard(void* queue, const uint32_t* word) {
+  return guarded([&] { return queue_of(queue).guard(word); });
+}
+
+int may_hold(int device) {
+  Result<Context*> context = context_of(device);
+  return context.ok() && (*context)->may_hold() ? 1 : 0;
+}
+void release_holds(int) { Context::release_holds(); }
 
 constexpr horo_device_plugin kTable = {
     sizeof(horo_device_plugin),
@@ -356,10 +386,17 @@ constexpr horo_device_plugin kTable = {
     close_communicator,
     queue_mark,
     queue_poll,
+    queue_await,
     cast,
     synchronize,
-    queue_await,
     event_poll,
+    queue_record,
+    stream_wait,
+    queue_signal,
+    queue_hold,
+    queue_guard,
+    may_hold,
+    release_holds,
 };
 
 }  // namespace

@@ -39,6 +39,8 @@ enum : int { kF32 = 10, kF64 = 11, kC64 = 13, kC128 = 14 };
 
 CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
 
+std::string copies() { return text("HORO_COPY CAPACITY=", kFewPieces); }
+
 }  // namespace
 
 // Of the highest priority: what comes between two steps of an operation makes all ranks wait. And without the implicit
@@ -61,6 +63,7 @@ Queue::~Queue() {
   if (stream_ != nullptr) driver_.cuStreamDestroy(stream_);
   if (done_ != nullptr) driver_.cuEventDestroy(done_);
   release_table();
+  if (guard_memory_ != 0) driver_.cuMemFree(guard_memory_);
 }
 
 void Queue::release_table() {
@@ -114,17 +117,16 @@ Status Queue::copy(std::span<const horo_device_copy> pieces) {
   }
   if (table.empty()) return {};
   auto count = static_cast<uint32_t>(table.size());
-  const std::string defines = text("HORO_COPY CAPACITY=", kFewPieces);
   if (table.size() <= kFewPieces) {
     Few few{};
     std::copy(table.begin(), table.end(), few.pieces);
-    HORO_ASSIGN(CUfunction function, context_.kernel({defines, "copy_few"}));
-    void* arguments[] = {&few, &count, &chunks};
+    HORO_ASSIGN(CUfunction function, context_.kernel({copies(), "copy_few"}));
+    void* arguments[] = {&few, &count, &chunks, &guard_};
     return launch(function, chunks, arguments);
   }
-  HORO_ASSIGN(CUfunction function, context_.kernel({defines, "copy_many"}));
+  HORO_ASSIGN(CUfunction function, context_.kernel({copies(), "copy_many"}));
   HORO_ASSIGN(CUdeviceptr uploaded, upload(table.data(), table.size() * sizeof(Piece)));
-  void* arguments[] = {&uploaded, &count, &chunks};
+  void* arguments[] = {&uploaded, &count, &chunks, &guard_};
   return launch(function, chunks, arguments);
 }
 
@@ -162,7 +164,7 @@ Status Queue::reduce(const horo_device_reduction& reduction) {
   void* also = reduction.also;
   if (packs > 0) {
     HORO_ASSIGN(CUfunction function, context_.kernel({defines, "reduce_wide"}));
-    void* arguments[] = {&sources, &inputs, &to, &also, &packs, &terms};
+    void* arguments[] = {&sources, &inputs, &to, &also, &packs, &terms, &guard_};
     HORO_TRY(launch(function, (packs + 2 * kThreads - 1) / (2 * kThreads), arguments));
   }
   uint64_t rest = count - packs * width;
@@ -172,7 +174,7 @@ Status Queue::reduce(const horo_device_reduction& reduction) {
   to = static_cast<std::byte*>(to) + at;
   if (also != nullptr) also = static_cast<std::byte*>(also) + at;
   HORO_ASSIGN(CUfunction function, context_.kernel({defines, "reduce_one"}));
-  void* arguments[] = {&sources, &inputs, &to, &also, &rest, &terms};
+  void* arguments[] = {&sources, &inputs, &to, &also, &rest, &terms, &guard_};
   return launch(function, (rest + kThreads - 1) / kThreads, arguments);
 }
 
@@ -189,6 +191,47 @@ Result<bool> Queue::poll() const {
   if (state == kNotReady) return false;
   HORO_TRY(check(driver_, state, "cuEventQuery"));
   return true;
+}
+
+Result<Context::Event*> Queue::record() {
+  const Context::Use use(context_);
+  HORO_ASSIGN(Context::Event * taken, context_.take_event());
+  const Status recorded = check(driver_, driver_.cuEventRecord(taken->event, stream_), "cuEventRecord");
+  if (recorded.ok()) return taken;
+  Context::give_back(taken);
+  return recorded;
+}
+
+Status Queue::signal(uint32_t* word, uint32_t value) {
+  const Context::Use use(context_);
+  return check(driver_, driver_.cuStreamWriteValue32_v2(stream_, address(word), value, kWriteAfterAllElse),
+               "cuStreamWriteValue32");
+}
+
+Status Queue::hold(const uint32_t* word, uint32_t value) {
+  const Context::Use use(context_);
+  HORO_TRY(check(driver_, driver_.cuStreamWaitValue32_v2(stream_, address(word), value, kWaitUntilAtLeast),
+                 "cuStreamWaitValue32"));
+  return look_again();
+}
+
+Status Queue::guard(const uint32_t* word) {
+  const Context::Use use(context_);
+  guarding_ = word;
+  guard_ = 0;
+  if (word == nullptr) return {};
+  const bool first = guard_memory_ == 0;
+  if (first) HORO_TRY(check(driver_, driver_.cuMemAlloc(&guard_memory_, sizeof *word), "cuMemAlloc"));
+  guard_ = guard_memory_;
+  return first ? look_again() : Status();
+}
+
+Status Queue::look_again() {
+  if (guard_ == 0) return {};
+  HORO_ASSIGN(CUfunction function, context_.kernel({copies(), "look_again"}));
+  void* arguments[] = {&guarding_, &guard_};
+  return check(driver_, driver_.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream_, arguments, nullptr),
+               "cuLaunchKernel");
 }
 
 Status Queue::finish(bool may_spin) {

@@ -25,15 +25,23 @@ class Queue {
   Status finish(bool may_spin);
   /// What is there now has run when poll() is true.
   Status mark();
-  /// Until then.
-  Status await(bool may_spin) const;
   Result<bool> poll() const;
+  /// Until what was marked has run.
+  Status await(bool may_spin) const;
+  Result<Context::Event*> record();
+
+  // As in horo/device/plugin.h; words are in memory of the host that the device has mapped.
+  Status signal(uint32_t* word, uint32_t value);
+  Status hold(const uint32_t* word, uint32_t value);
+  Status guard(const uint32_t* word);
 
   Context& context() const { return context_; }
   CUstream stream() const { return stream_; }
 
  private:
   explicit Queue(Context& context) : context_(context), driver_(context.driver()) {}
+  /// What comes later knows what the host's word says when this has run.
+  Status look_again();
   Status launch(CUfunction function, uint64_t blocks, void** arguments);
   /// A table for copy_many, in the device's memory. Good until finish().
   Result<CUdeviceptr> upload(const void* table, uint64_t bytes);
@@ -43,6 +51,9 @@ class Queue {
   const Driver& driver_;
   CUstream stream_ = nullptr;
   CUevent done_ = nullptr;
+  const uint32_t* guarding_ = nullptr;  ///< In memory of the host.
+  CUdeviceptr guard_ = 0;               ///< What kernels look at; 0: nothing.
+  CUdeviceptr guard_memory_ = 0;
   void* table_host_ = nullptr;
   CUdeviceptr table_ = 0;
   uint64_t table_bytes_ = 0;

@@ -14,9 +14,10 @@ namespace horo::python {
 
 namespace {
 
-/// True once it is done; throws what it ended in.
-bool ended(horo_request* request, double seconds) {
-  horo_status* status = horo_request_wait_interruptible(request, seconds);
+/// True once it is done, or in the stream; throws what it ended in.
+bool ended(horo_request* request, double seconds, std::optional<uintptr_t> stream) {
+  horo_status* status = stream ? horo_request_wait_in_stream(request, reinterpret_cast<void*>(*stream), seconds)
+                               : horo_request_wait_interruptible(request, seconds);
   const horo_code code = horo_status_code(status);
   if (code == HORO_TIMEOUT || code == HORO_INTERRUPTED) {
     // Of the wait, or of the operation, which may have ended just now: asked again it says which.
@@ -99,17 +100,17 @@ UnderWay::~UnderWay() {
 
 bool UnderWay::done() const { return horo_request_done(request_) == 1; }
 
-bool UnderWay::wait(double seconds) {
-  bool done = false;
+bool UnderWay::wait(double seconds, std::optional<uintptr_t> stream) {
+  bool waited = false;
   try {
     const nb::gil_scoped_release release;
-    done = ended(request_, seconds);
+    waited = ended(request_, seconds, stream);
   } catch (...) {
     memory_.reset();
     throw;
   }
-  if (done) memory_.reset();
-  return done;
+  if (waited && (!stream || done())) memory_.reset();
+  return waited;
 }
 
 Keeper::Keeper() : process_(getpid()) {}
@@ -247,8 +248,9 @@ void bind_group(nb::module_& module, nb::class_<Job>& job) {
       .def("close", [](CompletionsPlace& self) { self.completions->close(); });
   nb::class_<UnderWay>(module, "Request", "An ordered operation under way. Its memory lives until it is done.")
       .def("done", &UnderWay::done)
-      .def("wait", &UnderWay::wait, nb::arg("seconds"),
-           "False when it is not done by then, or a signal came; raises what it ended in.")
+      .def("wait", &UnderWay::wait, nb::arg("seconds"), nb::arg("stream") = nb::none(),
+           "False when it is not done by then, or a signal came; raises what it ended in. With a stream of its device: "
+           "what is put there later comes after it, and it need not be done yet.")
       .def("source", &UnderWay::source, "Of a message that was received: the member that sent it; else -1.")
       .def(
           "tell",

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "bindings.h"
@@ -73,8 +74,9 @@ class UnderWay {
   ~UnderWay();
 
   bool done() const;
-  /// False when it is not done by then, or a signal came; throws what it ended in. Others run meanwhile.
-  bool wait(double seconds);
+  /// False when it is not done by then, or a signal came; throws what it ended in. Others run meanwhile. With a stream
+  /// of the device: what is put there later comes after it, and it need not be done yet.
+  bool wait(double seconds, std::optional<uintptr_t> stream);
   /// Of a message that was received: the member that sent it.
   int source() const { return horo_request_source(request_); }
   void tell(std::shared_ptr<Completions> to, uint64_t number) { notice_->tell(std::move(to), number); }

@@ -1,4 +1,5 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -26,7 +27,9 @@ nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> memory_of(const nb::object& self, s
 void bind_handle(nb::module_& module) {
   nb::class_<Pending>(module, "Handle", "Tensors that were handed in.")
       .def("done", [](const Pending& self) { return self.handle().done(); })
-      .def("wait", &Pending::wait, nb::arg("seconds"), "False when it is not done by then; raises what it ended in.")
+      .def("wait", &Pending::wait, nb::arg("seconds"), nb::arg("stream") = nb::none(),
+           "False when it is not done by then; raises what it ended in. With a stream of its device: what is put there "
+           "later comes after it, and it need not be done yet.")
       .def("answer", [](const Pending& self) { return self.handle().answer(); })
       .def(
           "shape", [](const Pending& self, size_t index) { return shape_of(self.handle().result(index)); },

@@ -34,17 +34,17 @@ Pending::~Pending() {
   if (orphans_->forked() || !handle_.done()) orphans_->add(std::move(handle_), std::move(memory_));
 }
 
-bool Pending::wait(double seconds) {
-  bool done = false;
+bool Pending::wait(double seconds, std::optional<uintptr_t> stream) {
+  bool waited = false;
   try {
     const nb::gil_scoped_release release;
-    done = handle_.wait_for(seconds);
+    waited = stream ? handle_.wait_in_stream(reinterpret_cast<void*>(*stream), seconds) : handle_.wait_for(seconds);
   } catch (...) {
     memory_.reset();
     throw;
   }
-  if (done) memory_.reset();
-  return done;
+  if (waited && (!stream || handle_.done())) memory_.reset();
+  return waited;
 }
 
 namespace {

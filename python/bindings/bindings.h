@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "horo/api/horo.hpp"
@@ -40,8 +41,9 @@ class Pending {
 
   Handle& handle() { return handle_; }
   const Handle& handle() const { return handle_; }
-  /// False when it is not done by then; throws what it ended in. Others run meanwhile.
-  bool wait(double seconds);
+  /// False when it is not done by then; throws what it ended in. Others run meanwhile. With a stream of the device:
+  /// what is put there later comes after it, and it need not be done yet.
+  bool wait(double seconds, std::optional<uintptr_t> stream = std::nullopt);
 
  private:
   Handle handle_;

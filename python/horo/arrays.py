@@ -75,6 +75,9 @@ class ArrayAdapter:
     def read(self, native: _horo.Handle, index: int, given: Given) -> np.ndarray:
         return result_array(native, index, given.source.dtype)
 
+    def completion_stream(self, device: int) -> None:
+        """Arrays are on the host."""
+
     def splits(self, rows: Sequence[int], like: Any) -> np.ndarray:
         import numpy as np
 

@@ -54,6 +54,9 @@ class Adapter(Protocol):
     def read(self, native: _horo.Handle, index: int, given: Given) -> Any:
         """The result in the library's memory."""
 
+    def completion_stream(self, device: int) -> int | None:
+        """The stream that waits for results on a device; None where the thread does."""
+
     def splits(self, rows: Sequence[int], like: Any) -> Any:
         """Numbers of rows as a tensor of the type of `like`, which may be None."""
 
@@ -117,7 +120,9 @@ class Collectives:
             tensors = [(base, one.dtype, one.shape, one.strides, one.input, one.output)]
         if read is None:
             read = self._reader(given, grouped)
-        wait = SLICE_SECONDS if self._wait else -1.0
+        device = given[0].device
+        stream = self._adapter.completion_stream(device) if self._wait and device >= 0 else None
+        wait = SLICE_SECONDS if self._wait and stream is None else -1.0
         try:
             if grouped:
                 check_one_device(family, given)
@@ -132,15 +137,15 @@ class Collectives:
                 tensors,
                 given,
                 wait,
-                given[0].device,
+                device,
                 given[0].stream,
             )
         except ValueError:
             world.take_back(base, family, number)
             raise
         if not self._wait:
-            return Handle(native, read)
-        return read(native) if native.done() else Handle(native, read).wait()
+            return Handle(native, read, device)
+        return read(native) if native.done() else Handle(native, read, device).wait(stream)
 
     def _reader(self, given: Sequence[Given], grouped: bool) -> Callable[[_horo.Handle], Any]:
         adapter = self._adapter

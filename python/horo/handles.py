@@ -14,10 +14,11 @@ from horo.world import SLICE_SECONDS
 class Handle:
     """An operation under way: give it to poll() and synchronize(). Its arrays live until it is done, with it or not."""
 
-    __slots__ = ("__weakref__", "_native", "_read", "_value")
+    __slots__ = ("__weakref__", "_native", "_read", "_value", "device")
 
-    def __init__(self, native: _horo.Handle | _horo.Batch, read: Callable[[Any], Any]) -> None:
+    def __init__(self, native: _horo.Handle | _horo.Batch, read: Callable[[Any], Any], device: int = -1) -> None:
         self._native = native
+        self.device = device  # -1: the host.
         self._read: Callable[[_horo.Handle], Any] | None = read
         self._value: Any = None
 
@@ -29,24 +30,29 @@ class Handle:
     def done(self) -> bool:
         return self._native.done()
 
-    def wait_until(self, limit: float) -> bool:
-        """Whether it is done by then, on the clock of time.monotonic(). wait() says how it ended."""
+    def wait_until(self, limit: float, stream: int | None = None) -> bool:
+        """Whether wait() would return by then, on the clock of time.monotonic(); it says how it ended."""
         while not self._native.done():
             left = limit - time.monotonic()
             if left <= 0:
                 return False
             with contextlib.suppress(RuntimeError, ValueError):
-                self._native.wait(min(left, SLICE_SECONDS))
+                if self._wait(min(left, SLICE_SECONDS), stream):
+                    return True
         return True
 
-    def wait(self) -> Any:
+    def wait(self, stream: int | None = None) -> Any:
+        """The result. With a stream of the device that it is on: for what is put there later; it need not be done."""
         # In slices, so that Ctrl-C ends the waiting; the operation goes on, and the arrays stay.
-        while not self._native.wait(SLICE_SECONDS):
+        while not self._wait(SLICE_SECONDS, stream):
             pass
         read, self._read = self._read, None
         if read is not None:
             self._value = read(self._native)
         return self._value
+
+    def _wait(self, seconds: float, stream: int | None) -> bool:
+        return self._native.wait(seconds) if stream is None else self._native.wait(seconds, stream)
 
 
 def poll(handle: Handle) -> bool:

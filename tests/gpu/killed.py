@@ -1,4 +1,5 @@
-"""A rank is killed in the middle of operations on the GPU: the others hear of it within a second, and go on."""
+"""A rank is killed in the middle of operations on the GPU: the others hear of it within a second, and go on; their
+streams do, too, where these wait for results (HORO_ASYNC_COMPLETION=1)."""
 
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ def main() -> int:
             step += 1
     except HorovodInternalError as error:
         late = time.time() - moment
+        torch.cuda.synchronize()
         print(f"rank {hvd.rank()}: after {step} operations, {1000 * late:.0f} ms late: {error}", flush=True)
         result = hvd.allreduce(torch.full((1 << 20,), 2.0, device="cuda"), name="after", process_set=survivors)
         right = bool((result == 2.0).all())

@@ -16,7 +16,7 @@ from torch import nn
 
 import horo.torch as hvd
 
-ROUNDS, WIDTH, LAYERS, WORDS, LENGTH, BATCH = 8, 768, 12, 16384, 128, 4
+ROUNDS, WIDTH, LAYERS, WORDS, LENGTH, BATCH = 16, 768, 12, 16384, 128, 4
 
 
 class Transformer(nn.Module):

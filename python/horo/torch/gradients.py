@@ -22,7 +22,7 @@ from horo.handles import Handle
 from horo.torch.compression import NoneCompressor
 from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
 from horo.torch.parcels import Parcel, Settings, Slot, too_many
-from horo.torch.tensors import dtype_number, is_lazy, tensor_reader
+from horo.torch.tensors import dtype_number, is_lazy, stream_of, tensor_reader
 from horo.world import world
 
 # So much is put together before it is handed in: small enough that the first bytes travel while the backward pass goes
@@ -371,11 +371,14 @@ class Gradients:
         failure: BaseException | None = None
         while self._under_way:
             handle, sent = self._under_way[0]
-            if limit is not None and isinstance(handle, Handle) and not handle.wait_until(limit):
+            # On a GPU it is the stream that waits: what uses the gradients is put there.
+            tensor = sent[0][1] if sent else None
+            stream = stream_of(tensor) if isinstance(tensor, torch.Tensor) else None
+            if limit is not None and isinstance(handle, Handle) and not handle.wait_until(limit, stream):
                 return False
             self._under_way.pop(0)
             try:
-                self._finish(handle.wait() if isinstance(handle, Handle) else handle(), sent)
+                self._finish(handle.wait(stream) if isinstance(handle, Handle) else handle(), sent)
             except RuntimeError as error:
                 failure = failure or error
         if failure is not None:

@@ -51,7 +51,7 @@ from horo.torch.autograd import (
 )
 from horo.torch.compiling import uncompiled
 from horo.torch.compression import Compression
-from horo.torch.tensors import later, now
+from horo.torch.tensors import completion_stream, later, now
 from horo.world import world
 
 allreduce_ = uncompiled(now.allreduce_, "allreduce_")
@@ -225,14 +225,15 @@ def poll(handle: Any) -> bool:
 @uncompiled
 def synchronize(handle: Any) -> Any:
     """Waits for an operation and returns its result; None for what is no handle. Raises HorovodInternalError when it
-    failed. A handle is synchronised once."""
+    failed. A handle is synchronised once. With HORO_ASYNC_COMPLETION=1, of CUDA tensors, it is the current stream that
+    waits for the result: see docs/gpu.md."""
     if not isinstance(handle, Handle):
         return None
     if handle.taken:
         raise ValueError(
             "this handle was synchronised before; keep what synchronize() returned, or hand the tensor in again"
         )
-    return handle.wait()
+    return handle.wait(completion_stream(handle.device))
 
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from horo.torch.memory import DeviceBytes
 _DTYPES = {getattr(torch, name): number for name, number in _horo.DTYPES.items() if hasattr(torch, name)}
 # It does not matter where an element lies, as long as it lies there on all ranks; the result has the input's shape.
 _ELEMENTWISE = ("allreduce", "broadcast")
+_TRUE = ("1", "true", "yes", "on")
 
 
 def dtype_number(tensor: Any, kind: str) -> int:
@@ -51,6 +53,11 @@ def _make_stream(device: int) -> int:
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _make_stream)
 
 
+def stream_of(tensor: torch.Tensor) -> int | None:
+    """The stream of its device that this thread works on, to wait in; None for the host."""
+    return current_stream(tensor.get_device()) if tensor.is_cuda else None
+
+
 def tensor_reader(*, exchange: bool = True) -> _horo.TensorReader:
     """Looks at tensors from compiled code; without `exchange` through attributes, as where torch has no better."""
     return _horo.TensorReader(torch.Tensor, torch.strided, _DTYPES, exchange)
@@ -79,7 +86,15 @@ def strides_of(param: torch.Tensor) -> tuple[int, ...]:
     return torch.empty(param.shape, device="meta").stride() if strides is None else strides
 
 
+def completion_stream(device: int) -> int | None:
+    """The stream that waits for the result of an operation on a device; None where the thread does, as in Horovod."""
+    words = os.environ.get("HORO_ASYNC_COMPLETION") or os.environ.get("HOROVOD_ENABLE_ASYNC_COMPLETION") or ""
+    return current_stream(device) if device >= 0 and words.strip().lower() in _TRUE else None
+
+
 class _TorchAdapter:
+    completion_stream = staticmethod(completion_stream)
+
     def take(self, tensor: torch.Tensor, kind: str) -> Given:
         number = dtype_number(tensor, kind)
         source = tensor.detach()

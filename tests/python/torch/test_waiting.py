@@ -108,3 +108,35 @@ def test_threads_hand_in_at_the_same_time(hvd: ModuleType) -> None:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert not wrong
+
+
+class _Native:
+    """An operation on a GPU as a handle sees it."""
+
+    def __init__(self) -> None:
+        self.waited: list[tuple] = []
+
+    def done(self) -> bool:
+        return False
+
+    def wait(self, *arguments: object) -> bool:
+        self.waited.append(arguments[1:])
+        return True
+
+
+@pytest.mark.parametrize("variable", ["HORO_ASYNC_COMPLETION", "HOROVOD_ENABLE_ASYNC_COMPLETION"])
+def test_where_asked_for_the_stream_waits_for_results_on_a_gpu(
+    hvd: ModuleType, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    from horo.handles import Handle
+    from horo.torch import tensors
+
+    monkeypatch.setattr(tensors, "current_stream", lambda device: 70 + device)
+    native = _Native()
+    hvd.synchronize(Handle(native, lambda _: None, 1))
+    monkeypatch.setenv(variable, "1")
+    hvd.synchronize(Handle(native, lambda _: None, 1))
+    hvd.synchronize(Handle(native, lambda _: None))
+    monkeypatch.setenv(variable, "0")
+    hvd.synchronize(Handle(native, lambda _: None, 1))
+    assert native.waited == [(), (71,), (), ()]

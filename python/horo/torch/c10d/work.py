@@ -112,24 +112,27 @@ class Work(dist._Work):
         self._future: torch.futures.Future | None = None
         self._told = False  # The future has its result.
         # Nobody need wait for it: what lies elsewhere is brought where it belongs all the same.
-        self._device = device  # Of tensors on one: the future tells their streams.
+        self._device = device  # Of tensors on one: streams wait there, and the future tells them.
+        self._finished: torch.cuda.Event | None = None  # There: the last steps are in some stream.
         self._watched = finish is not None and is_async and bool(self.requests)
         if self._watched:
             _completer.watch(self)
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
+        """Of tensors on a GPU: for what is put into the current stream next. The thread waits for the other ranks'."""
         limit = time.monotonic() + timeout.total_seconds() if timeout > timedelta(0) else None
+        stream = None if self._device is None else torch.cuda.current_stream(self._device)
         for request in self.requests:
-            self._wait_for(request, limit)
-        self._end()
+            self._wait_for(request, limit, None if stream is None else stream.cuda_stream)
+        self._end(stream)
         if self._error is not None:
             raise self._error
         return True
 
-    def _wait_for(self, request: _horo.Request, limit: float | None) -> None:
+    def _wait_for(self, request: _horo.Request, limit: float | None, stream: int | None) -> None:
         try:
             # In slices, so that Ctrl-C ends the waiting.
-            while not request.wait(SLICE_SECONDS):
+            while not request.wait(SLICE_SECONDS, stream):
                 if limit is not None and time.monotonic() > limit:
                     raise HoroError("this wait() Timed out before the operation was done; it goes on", "timeout", ())
         except HoroError:
@@ -138,15 +141,18 @@ class Work(dist._Work):
             if self._error is None:
                 self._error = error_of(error)
 
-    def _end(self) -> None:
-        """Once, by whoever comes first: the last steps of this rank."""
+    def _end(self, stream: torch.cuda.Stream | None) -> None:
+        """Once, by whoever comes first: the last steps of this rank. Whoever comes later waits for these in its stream,
+        too."""
         with self._lock:
             if self._ended:
+                if stream is not None and self._finished is not None:
+                    stream.wait_event(self._finished)
                 return
             if self._finish is not None and self._error is None:
                 self._finish()
-                if self._device is not None:  # Whatever stream uses it next, it is there.
-                    torch.cuda.current_stream(self._device).synchronize()
+                if stream is not None:
+                    self._finished = stream.record_event()
             self._finish = None
             self._ended = True
 

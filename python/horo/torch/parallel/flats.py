@@ -230,7 +230,7 @@ class Flats:
         targets, views = [], []
         for flat in self._all:
             if flat.request is not None:
-                finish(flat.request)
+                finish(flat.request, flat.memory)
             elif flat.launched and flat.wire is not None:
                 self._unwire(flat, outcomes)
                 continue

@@ -14,7 +14,7 @@ import torch
 
 from horo import _horo
 from horo.process_sets import ProcessSet, global_process_set
-from horo.torch.tensors import place_of
+from horo.torch.tensors import place_of, stream_of
 from horo.world import SLICE_SECONDS, interruptibly, world
 
 _ALLGATHER = _horo.KINDS["allgather"]
@@ -25,9 +25,11 @@ _LENGTH_BYTES = 8
 _LARGE_BYTES = 1 << 20
 
 
-def finish(request: _horo.Request) -> None:
-    """Waits so that Ctrl-C ends the waiting; the operation goes on then."""
-    while not request.wait(SLICE_SECONDS):
+def finish(request: _horo.Request, tensor: torch.Tensor | None = None) -> None:
+    """Waits so that Ctrl-C ends the waiting; the operation goes on then. For a tensor on a GPU its current stream
+    waits, and the thread only until the other ranks have come."""
+    stream = None if tensor is None else stream_of(tensor)
+    while not request.wait(SLICE_SECONDS, stream):
         pass
 
 
@@ -169,5 +171,6 @@ class Members:
                 root=root,
                 device=device,
                 stream=stream,
-            )
+            ),
+            tensor,
         )

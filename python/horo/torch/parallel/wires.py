@@ -70,7 +70,7 @@ class Halves:
     def receive(self, targets: Sequence[torch.Tensor | None]) -> None:
         """To where a gradient is wanted."""
         assert self._request is not None
-        finish(self._request)
+        finish(self._request, self._memory)
         some = [
             (one, place, count)
             for one, place, count in zip(targets, self._places, self._counts, strict=False)
@@ -170,7 +170,7 @@ class Int8:
     def reduce(self) -> None:
         """Adds up what this rank owns, in rank order, and gives it to all."""
         assert self._request is not None
-        finish(self._request)
+        finish(self._request, self._received)
         own, sums, mine = self._own, self._sum.data_ptr(), self._mine.data_ptr()
         last = len(self._slices) - 1
         for member in range(len(self._slices)):
@@ -190,7 +190,7 @@ class Int8:
 
     def receive(self, targets: Sequence[torch.Tensor | None]) -> None:
         assert self._request is not None
-        finish(self._request)
+        finish(self._request, self._sent)
         sent = self._sent.data_ptr()
         arrays = [
             (target.data_ptr() + 4 * piece.begin, sent + begin + one.head + piece.at, piece.count, sent + begin + 4 * i)

@@ -13,7 +13,7 @@ from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.functions import allgather_object
 from horo.torch.sharded.bucket import Bucket, Member, Piece, allocate, fill_buckets
 from horo.torch.sharded.checkpoint import gather_state, take_state
-from horo.torch.tensors import dtype_number
+from horo.torch.tensors import dtype_number, stream_of
 from horo.world import SLICE_SECONDS, interruptibly, world
 
 # Those that treat every element alone, so that pieces of parameters can be updated as whole ones are.
@@ -25,8 +25,10 @@ _ABSENT, _PRESENT, _SPARSE, _MOVED = range(4)  # What a rank says about a parame
 _SCRATCHES = 2
 
 
-def _wait(request: _horo.Request) -> None:
-    while not request.wait(SLICE_SECONDS):  # Ctrl-C ends the waiting.
+def _wait(request: _horo.Request, tensor: torch.Tensor | None = None) -> None:
+    """With a tensor on a GPU: its current stream does."""
+    stream = None if tensor is None else stream_of(tensor)
+    while not request.wait(SLICE_SECONDS, stream):  # Ctrl-C ends the waiting.
         pass
 
 
@@ -216,12 +218,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
         under_way: list[_horo.Request] = []
         for turn, bucket in enumerate(buckets):
             if turn >= _SCRATCHES:
-                _wait(under_way[turn - _SCRATCHES])
+                _wait(under_way[turn - _SCRATCHES], bucket.flat)
             memory = self._memory(turn % _SCRATCHES, bucket)
             bucket.pack(memory)
             under_way.append(bucket.reduce(memory, self._op))
         for request in under_way[-_SCRATCHES:]:
-            _wait(request)
+            _wait(request, buckets[0].flat)
 
     def _memory(self, which: int, bucket: Bucket) -> torch.Tensor:
         if not self._scratch:
@@ -244,8 +246,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             its.update({key: value for key, value in mine.items() if key not in ("params", "param_names")})
         self.local.step()
         self.local.zero_grad(set_to_none=True)
-        for request in [bucket.gather() for bucket in self._buckets]:
-            _wait(request)
+        for bucket, request in [(bucket, bucket.gather()) for bucket in self._buckets]:
+            _wait(request, bucket.flat)
         self._reduced = False
         self._whole = None
         return loss
