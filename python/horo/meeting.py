@@ -102,10 +102,10 @@ class Meeting:
         on_one_machine = len({one.machine for one in arrivals}) == 1
         names = list(dict.fromkeys(one.host for one in arrivals))
         job = secrets.token_hex(8)
-        key = secrets.token_bytes(32) if len(arrivals) > 1 else None
+        key = secrets.token_bytes(32)  # Of one rank, too: the job that this process may be in has another.
         # Where all are on one machine, nothing listens beyond loopback.
         address = LOOPBACK if on_one_machine else _address_for_others(arrivals)
-        self._store = _horo.Store(f"{address}:0", job, key) if key else None
+        self._store = _horo.Store(f"{address}:0", job, key) if len(arrivals) > 1 else None
         found = self._store.address if self._store else None
         self.terms = Terms(found, job, key, on_one_machine, [names.index(one.host) for one in arrivals])
 

@@ -146,3 +146,28 @@ def test_importing_does_no_work_and_tells_torch_of_the_back_end() -> None:
         assert threading.active_count() == 1
     """
     run_ranks(1, script(body))
+
+
+def test_a_job_has_its_process_group_beside_init_on_any_number_of_ranks() -> None:
+    def body() -> None:
+        import os
+        import tempfile
+
+        import torch
+        import torch.distributed as dist
+
+        import horo.torch as hvd
+
+        hvd.init()
+        where = hvd.broadcast_object(os.path.join(tempfile.mkdtemp(), "store") if hvd.rank() == 0 else None, 0)
+        dist.init_process_group("horo", init_method=f"file://{where}", rank=hvd.rank(), world_size=hvd.size())
+        ones = torch.ones(4)
+        dist.all_reduce(ones)
+        hvd.allreduce_(ones, op=hvd.Sum)
+        assert ones.tolist() == [float(hvd.size() ** 2)] * 4
+        dist.destroy_process_group()
+        hvd.shutdown()
+        os.write(1, b"went well\n")
+
+    for count in (1, 2):
+        assert jobs.launch(count, body).count("went well") == count
