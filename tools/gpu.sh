@@ -87,10 +87,13 @@ if wanted training; then
 fi
 streams() {
   rm -f "/tmp/horo-gpu-streams-$$"
-  run "streams-2$1" 90 horo run -np 2 "$python" "$(gpu streams)" "/tmp/horo-gpu-streams-$$"
-  grep -hE "thread|wait|groups" "$logs/streams-2$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
+  run "streams-$1" 90 horo run -np "${1%%-*}" "$python" "$(gpu streams)" "/tmp/horo-gpu-streams-$$"
+  grep -hE "thread|wait|groups" "$logs/streams-$1.log" | sed 's/^\[[0-9]*\]<[a-z]*>://'
 }
-wanted streams && HORO_DEVICE_HOLD=always streams ""
+if wanted streams; then
+  HORO_DEVICE_HOLD=always streams 2
+  HORO_DEVICE_PATH=nccl streams 1-nccl
+fi
 if wanted killed; then
   run killed-3 60 "$python" "$(gpu killed)"
   HORO_DEVICE_HOLD=always HORO_ASYNC_COMPLETION=1 run killed-3-streams 60 "$python" "$(gpu killed)"
@@ -114,7 +117,7 @@ if wanted mps && command -v nvidia-cuda-mps-control >/dev/null; then
   mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"
   if nvidia-cuda-mps-control -d; then
     run operations-2-mps 100 horo run -np 2 "$python" "$(gpu operations)" --quick
-    streams -mps
+    streams 2-mps
     bench -mps
     step -mps
     echo quit | nvidia-cuda-mps-control >/dev/null

@@ -100,17 +100,9 @@ void DeviceOperations::Call::write_output(bool is_input) {
 
 Status DeviceOperations::direct(Call& call) {
   ran_ = "direct";
-  const int device = call.lane->queue->device();
-  if (relay_device_ < 0 && holds_) {
-    relay_device_ = device;
-    relay_ = DeviceRelay::open(call.lane->devices, device, *board_, host_);
-  }
-  if (relay_ != nullptr && device == relay_device_ && relay_->begin()) call.relay = relay_.get();
+  if (holds_) take_relay(call, true);
   const Status status = put_into_queue(call);
-  if (call.relay != nullptr && !call.held) {
-    call.relay->cancel();
-    if (!status.ok()) (void)call.finish();  // The input may be copied still.
-  }
+  if (call.relay != nullptr && !call.flies && !status.ok()) (void)call.finish();  // The input may be copied still.
   return status;
 }
 
@@ -178,7 +170,7 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
     HORO_ASSIGN(const bool mapped, exchange_handles(call, exported, records));
     if (!mapped) return false;
   }
-  call.held = !any([](const Record& one) { return one.may_hold == 0; });
+  call.held = call.flies = !any([](const Record& one) { return one.may_hold == 0; });
   if (call.held) HORO_TRY(call.lane->queue->guard(call.relay->spoilt()));
   if (any([](const Record& one) { return one.is_there == 0; })) HORO_TRY(call.turn());
   bases.assign(members, nullptr);

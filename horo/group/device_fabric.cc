@@ -98,7 +98,6 @@ Status DeviceOperations::compare_alltoall(Call& call) const {
 // At the first operation of the group: who shares a device with whom.
 Status DeviceOperations::introduce(Call& call) {
   introduced_ = true;
-  if (size() == 1) return {};
   Introduction mine{};
   if (Result<device::Identity> own = call.lane->devices.identify(call.operation.where.device); own.ok()) {
     mine.identity = *own;
@@ -106,14 +105,17 @@ Status DeviceOperations::introduce(Call& call) {
   }
   const bool may_hold = board_ != nullptr && call.lane->devices.has_holds() && terms_.hold != DeviceHold::kNever;
   mine.holds = !may_hold ? 0 : terms_.hold == DeviceHold::kAlways ? 2 : 1;
-  std::vector<Introduction> all(static_cast<size_t>(size()));
-  HORO_TRY(call.gather(mine, all));
+  std::vector<Introduction> all(static_cast<size_t>(size()), mine);
+  if (size() > 1) HORO_TRY(call.gather(mine, all));
   in_turns_ = std::all_of(all.begin(), all.end(), [&](const Introduction& one) {
     return same_device(one, all[0]) && one.identity.in_turns != 0;
   });
-  // In turns each hold costs a turn.
-  const uint32_t least = in_turns_ ? 2 : 1;
-  holds_ = std::all_of(all.begin(), all.end(), [&](const Introduction& one) { return one.holds >= least; });
+  const auto all_hold = [&](uint32_t least) {
+    return std::all_of(all.begin(), all.end(), [&](const Introduction& one) { return one.holds >= least; });
+  };
+  flies_ = all_hold(1);
+  holds_ = all_hold(in_turns_ ? 2 : 1);  // In turns each hold costs a turn.
+  if (size() == 1) return {};
   for (size_t second = 0; second < all.size(); ++second) {
     const auto first = std::find_if(
         all.begin(), all.end(), [&](const auto& one) { return &one == &all[second] || same_device(one, all[second]); });
@@ -142,15 +144,18 @@ Status DeviceOperations::cannot_use_fabric(Call& call, const std::string& why) {
   return {Code::kUnavailable, text("HORO_DEVICE_PATH=nccl, but ", why, "; unset it to take another way")};
 }
 
-Result<DeviceOperations::Fabric*> DeviceOperations::fabric(Call& call, const std::vector<Arrival>& all) {
+Result<std::shared_ptr<FabricLink>> DeviceOperations::fabric(Call& call, const std::vector<Arrival>& all) {
   std::vector<int> devices;
   for (const Arrival& one : all) devices.push_back(one.device);
-  if (auto found = fabrics_.find(devices); found != fabrics_.end()) return found->second.get();
+  if (auto found = fabrics_.find(devices); found != fabrics_.end()) return found->second;
   HORO_ASSIGN(auto made, connect(call));
-  if (made == nullptr) return nullptr;
-  auto& kept = fabrics_[devices];
-  kept = std::make_unique<Fabric>(Fabric{std::move(made)});
-  return kept.get();
+  if (made == nullptr) return std::shared_ptr<FabricLink>();
+  return fabrics_[devices] = std::make_shared<FabricLink>(std::move(made));
+}
+
+void DeviceOperations::abort_fabrics() {
+  for (auto& [devices, fabric] : fabrics_) fabric->abort();
+  fabrics_.clear();
 }
 
 // Null when the members have agreed that it does not work.
@@ -232,14 +237,15 @@ Status DeviceOperations::await(const std::function<Result<bool>()>& done, Deadli
   }
 }
 
-Status DeviceOperations::on_fabric(Call& call, Fabric& fabric) {
+Status DeviceOperations::on_fabric(Call& call, FabricLink& fabric, bool may_fly) {
   ran_ = "nccl";
-  const Status status = run_collective(call, fabric);
+  const Status status = run_collective(call, fabric, may_fly);
+  if (call.flies) return status;
   if (status.ok()) return size() == 1 ? status : call.barrier();
   return fabric_failed(call, status);
 }
 
-Status DeviceOperations::run_collective(Call& call, Fabric& fabric) {
+Status DeviceOperations::run_collective(Call& call, FabricLink& fabric, bool may_fly) {
   const Operation& operation = call.operation;
   device::Queue& queue = *call.lane->queue;
   const uint64_t given = operation.input_count(member_), taken = operation.result_count(member_);
@@ -274,23 +280,23 @@ Status DeviceOperations::run_collective(Call& call, Fabric& fabric) {
     in = aside;
   }
   call.touched = call.in == call.out || clash;
-  const auto look = [&] { return fabric.communicator->poll(); };
-  HORO_ASSIGN(const bool queued,
-              queue.collective(*fabric.communicator, {.kind = static_cast<int>(operation.kind),
-                                                      .dtype = static_cast<int>(operation.dtype),
-                                                      .op = static_cast<int>(op),
-                                                      .root = operation.root,
-                                                      .target = operation.target,
-                                                      .count = operation.count,
-                                                      .counts = operation.counts.data(),
-                                                      .receive_counts = operation.receive_counts.data(),
-                                                      .in = in,
-                                                      .out = call.out}));
+  const auto look = [&] { return fabric.poll(); };
+  HORO_ASSIGN(const bool queued, fabric.put(queue, {.kind = static_cast<int>(operation.kind),
+                                                    .dtype = static_cast<int>(operation.dtype),
+                                                    .op = static_cast<int>(op),
+                                                    .root = operation.root,
+                                                    .target = operation.target,
+                                                    .count = operation.count,
+                                                    .counts = operation.counts.data(),
+                                                    .receive_counts = operation.receive_counts.data(),
+                                                    .in = in,
+                                                    .out = call.out}));
   if (!queued) HORO_TRY(await(look, call.deadline));
   if (operation.reduces() && taken > 0 && !factors.after.none()) {
     HORO_TRY(scale(call.out, call.out, taken, 1.0, factors.after));
   }
   HORO_TRY(call.follow());
+  if (may_fly) return call.fly(call.touched);
   if (call.sequel.promise) HORO_TRY(call.all_queued().status());
   HORO_TRY(queue.mark());
   int looks = 0;
@@ -306,7 +312,7 @@ Status DeviceOperations::run_collective(Call& call, Fabric& fabric) {
 // The library is aborted, so that its work leaves the device. Then, if a member is gone, the host's plane says the same
 // to all survivors; if not, this member ends the group for all.
 Status DeviceOperations::fabric_failed(Call& call, const Status& why) {
-  fabrics_.clear();  // Which aborts them.
+  abort_fabrics();
   if (call.lane->queue->mark().ok()) {
     const Deadline limit = Deadline::after(kDrainLimit);
     Result<bool> drained = call.lane->queue->poll();

@@ -41,11 +41,7 @@ struct DeviceOperations::Lane {
 struct DeviceOperations::Arrival {
   transport::Signature signature;
   int32_t device = 0;
-  uint32_t reserved = 0;
-};
-
-struct DeviceOperations::Fabric {
-  std::unique_ptr<device::Communicator> communicator;
+  uint32_t may_fly = 0;  ///< This member need not wait for the end of an operation by the fabric.
 };
 
 struct DeviceOperations::Record {
@@ -71,9 +67,12 @@ struct DeviceOperations::Call {
   bool host_failed = false;      ///< Then all members have failed.
   bool touched = false;          ///< The output has been written, at least in part.
 
+  DeviceRelay* relay = nullptr;        ///< This member can put all steps into the queue at once.
+  bool flies = false;                  ///< All members have: it is under way, and the relay waits for its end.
+  std::shared_ptr<FabricLink> fabric;  ///< Then, of one by the fabric.
+
   // Of the direct way.
-  DeviceRelay* relay = nullptr;           ///< This member can put all steps into the queue at once.
-  bool held = false;                      ///< All members can, and do: the queue is held between the steps.
+  bool held = false;                      ///< It flies, and the queue is held between the steps.
   bool is_there = false;                  ///< What this member shows, when the members meet.
   std::optional<uint64_t> touched_after;  ///< The output is written once all members have reached this point.
   int reached = 0;                        ///< Points that nobody has waited for yet, where the queue is not held.
@@ -103,6 +102,8 @@ struct DeviceOperations::Call {
   /// What comes after the last step; and, if others may read this member's memory, until they have.
   Status follow();
   Status end();
+  /// The end of the queue is the operation's only point: the relay waits for it.
+  Status fly(bool touches_input);
   /// Nothing comes any more: whoever wants the result in a stream of the device is told. Returns the end.
   Result<device::EventHandle> all_queued() const;
   Status finish() const { return lane->queue->finish(may_spin); }

@@ -82,7 +82,8 @@ Result<bool> DeviceOperations::Call::any(bool mine) {
 }
 
 DeviceOperations::Arrival DeviceOperations::Call::arrival() const {
-  return {.signature = signature_of(operation, 0), .device = operation.where.device};
+  return {
+      .signature = signature_of(operation, 0), .device = operation.where.device, .may_fly = relay == nullptr ? 0U : 1U};
 }
 
 DeviceOperations::DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host, DeviceBoard* board)
@@ -93,7 +94,21 @@ DeviceOperations::~DeviceOperations() {
   wait_idle();
   for (auto& [device, lane] : lanes_) (void)lane->queue->finish(false);  // A hold that is open may be looked at still.
   relay_.reset();
-  for (auto& [devices, fabric] : fabrics_) fabric->communicator->close();
+  for (auto& [devices, fabric] : fabrics_) fabric->close();
+}
+
+void DeviceOperations::take_relay(Call& call, bool holds) {
+  const int device = call.lane->queue->device();
+  if (relay_device_ < 0 && flies_) {
+    relay_device_ = device;
+    relay_ = DeviceRelay::open(call.lane->devices, device, *board_, host_);
+  }
+  if (relay_ != nullptr && device == relay_device_ && relay_->begin(holds)) call.relay = relay_.get();
+}
+
+void DeviceOperations::leave_relay(Call& call) {
+  if (call.relay != nullptr) call.relay->cancel();
+  call.relay = nullptr;
 }
 
 Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
@@ -108,6 +123,13 @@ Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
 }
 
 Status DeviceOperations::Call::follow() { return sequel.steps ? sequel.steps(*lane->queue) : Status(); }
+
+Status DeviceOperations::Call::fly(bool touches_input) {
+  if (touches_input) touched_after = relay->points();
+  HORO_TRY(relay->reach(*lane->queue).status());
+  flies = true;
+  return {};
+}
 
 Result<device::EventHandle> DeviceOperations::Call::all_queued() const {
   HORO_ASSIGN(device::EventHandle end, lane->queue->record());
@@ -162,15 +184,22 @@ std::optional<Status> DeviceOperations::start(const Operation& operation, const 
   Call call{operation, in, out, host, deadline, may_spin, sequel};
   Status status = dispatch(call);
   const std::string what = text(transport::name(operation.kind), " on device ", operation.where.device);
-  if (call.held) {
+  if (call.flies) {
     Result<device::EventHandle> end = status.ok() ? call.all_queued() : call.lane->queue->record();
     if (status.ok()) status = end.status();
-    call.relay->launch({what, deadline, call.touched_after, status, end.ok() ? *end : nullptr, std::move(landed)});
+    call.relay->launch({.what = what,
+                        .deadline = deadline,
+                        .touched_after = call.touched_after,
+                        .queued = status,
+                        .end = end.ok() ? *end : nullptr,
+                        .landed = std::move(landed),
+                        .fabric = call.fabric});
     return std::nullopt;
   }
+  leave_relay(call);
   if (status.ok()) return status;
   if (status.code() == Code::kMismatch) return status.prefixed(what);
-  if (status.code() != Code::kUnavailable) fabrics_.clear();  // Which aborts them.
+  if (status.code() != Code::kUnavailable) abort_fabrics();
   if (call.host_failed) return status;
   status = status.prefixed(what);
   if (size() > 1) host_.give_up(status);
@@ -182,6 +211,9 @@ Status DeviceOperations::dispatch(Call& call) {
   HORO_ASSIGN(call.lane, lane(call.operation.where.device));
   HORO_TRY(call.lane->queue->wait(call.operation.where.ready));
   const bool by_fabric = may_use_fabric(call);
+  if (size() == 1 && !introduced_) HORO_TRY(introduce(call));
+  // Whoever waits for the result here has it sooner without the relay.
+  if ((size() == 1 || by_fabric) && call.sequel.promise) take_relay(call, false);
   if (size() == 1 && !by_fabric) {
     ran_ = "local";
     return local(call);
@@ -190,9 +222,11 @@ Status DeviceOperations::dispatch(Call& call) {
     HORO_ASSIGN(const std::vector<Arrival> all, arrive(call));
     if (!introduced_) HORO_TRY(introduce(call));
     if (by_fabric && fabric_works_) {
-      HORO_ASSIGN(Fabric * between, fabric(call, all));
-      if (between != nullptr) return on_fabric(call, *between);
+      HORO_ASSIGN(call.fabric, fabric(call, all));
+      const bool may_fly = std::all_of(all.begin(), all.end(), [](const Arrival& one) { return one.may_fly != 0; });
+      if (call.fabric != nullptr) return on_fabric(call, *call.fabric, may_fly);
     }
+    leave_relay(call);
   }
   if (!may_be_direct(call.operation)) return staged(call);
   HORO_ASSIGN(bool goes_direct, is_large(call));
@@ -266,8 +300,7 @@ Status DeviceOperations::local(Call& call) const {
     HORO_TRY(call.lane->queue->copy(call.out, call.in, operation.result_count(0) * call.element()));
   }
   HORO_TRY(call.follow());
-  if (call.sequel.promise) HORO_TRY(call.all_queued().status());
-  return call.finish();
+  return call.relay == nullptr ? call.finish() : call.fly(call.in == call.out);
 }
 
 Status DeviceOperations::staged(Call& call) {

@@ -50,8 +50,9 @@ struct DeviceTerms {
 ///
 /// Fabric: a library of the devices' maker moves the data, where each member has a device of its own. Members arrive on
 /// the host first, so that nothing on a device ever waits for a late one, and leave together, so that all have the same
-/// outcome. While a device works its member looks for losses; after one it aborts its part, and the host's plane says
-/// what happened.
+/// outcome: by the relay, if somebody wants the result in a stream and members share memory, and on the host otherwise.
+/// While a device works its member looks for losses; after one it aborts its part, and the host's plane says what
+/// happened.
 ///
 /// Staged: through pinned memory of the host and the group's own plane. Everything works that way.
 class DeviceOperations {
@@ -104,13 +105,14 @@ class DeviceOperations {
   Result<std::vector<Arrival>> arrive(Call& call) const;
   Status compare_alltoall(Call& call) const;
   /// What the members that have arrived use; null when they cannot, and have agreed so.
-  Result<Fabric*> fabric(Call& call, const std::vector<Arrival>& all);
+  Result<std::shared_ptr<FabricLink>> fabric(Call& call, const std::vector<Arrival>& all);
   Status introduce(Call& call);
   Result<std::unique_ptr<device::Communicator>> connect(Call& call);
   Result<device::FabricId> agree_on_id(Call& call);
   Status cannot_use_fabric(Call& call, const std::string& why);
-  Status on_fabric(Call& call, Fabric& fabric);
-  Status run_collective(Call& call, Fabric& fabric);
+  Status on_fabric(Call& call, FabricLink& fabric, bool may_fly);
+  Status run_collective(Call& call, FabricLink& fabric, bool may_fly);
+  void abort_fabrics();
   Status await(const std::function<Result<bool>()>& done, Deadline deadline) const;
   Status fabric_failed(Call& call, const Status& why);
 
@@ -118,6 +120,10 @@ class DeviceOperations {
   Status staged(Call& call);
   Status staged_in_pieces(Call& call) const;
   Status staged_whole(Call& call) const;
+
+  /// The relay for this operation, if it can have it: where the queue is held one group of the process can.
+  void take_relay(Call& call, bool holds);
+  static void leave_relay(Call& call);
 
   // Direct.
   Status put_into_queue(Call& call);
@@ -157,13 +163,14 @@ class DeviceOperations {
   bool fabric_works_ = true;   ///< The same.
   bool introduced_ = false;    ///< The same.
   bool in_turns_ = false;      ///< The same: all members use one device, which serves one of them at a time.
+  bool flies_ = false;         ///< The same: the relay can wait for the end of operations.
   bool holds_ = false;         ///< The same: queues are held.
   std::string shared_;         ///< Who uses one device.
   const char* ran_ = "none";
   std::map<int, std::unique_ptr<Lane>> lanes_;
-  std::unique_ptr<DeviceRelay> relay_;  ///< Of the first device on which there was a direct operation.
+  std::unique_ptr<DeviceRelay> relay_;  ///< Of the first device that needed one.
   int relay_device_ = -1;
-  std::map<std::vector<int>, std::unique_ptr<Fabric>> fabrics_;  ///< By the devices of all members.
+  std::map<std::vector<int>, std::shared_ptr<FabricLink>> fabrics_;  ///< By the devices of all members.
 };
 
 }  // namespace horo::group

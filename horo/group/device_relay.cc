@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <new>
+#include <set>
 #include <utility>
 
 namespace horo::group {
@@ -14,6 +15,12 @@ constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kProbeEvery = std::chrono::milliseconds(100);
 /// How often a device that is late is asked whether it has failed.
 constexpr auto kAskEvery = std::chrono::seconds(1);
+/// So many times for a point, once for an error of the fabric: while a thread looks, what it looks at delays the end.
+constexpr int kLooksForOne = 16;
+/// The fabric may notice a lost member before the group does, which knows who it is.
+constexpr auto kReasonLimit = std::chrono::seconds(1);
+/// What was aborted leaves the device.
+constexpr auto kDrainLimit = std::chrono::seconds(2);
 /// Beyond all points that can be in a queue.
 constexpr uint32_t kFarAhead = 1U << 30;
 
@@ -44,11 +51,11 @@ DeviceRelay::~DeviceRelay() {
 
 // ---- The thread that fills the queue
 
-bool DeviceRelay::begin() {
+bool DeviceRelay::begin(bool holds) {
   std::lock_guard lock(mutex_);
   if (failure_) return false;
-  if (permit_ == nullptr) permit_ = device::HoldPermit::take(devices_, device_);
-  if (permit_ == nullptr) return false;
+  if (holds && permit_ == nullptr) permit_ = device::HoldPermit::take(devices_, device_);
+  if (holds && permit_ == nullptr) return false;
   filling_ = true;
   changed_.notify_all();
   return true;
@@ -162,7 +169,7 @@ bool DeviceRelay::await(Condition has_come, Awaited awaited) {
 // its locks.
 std::optional<DeviceRelay::Fault> DeviceRelay::find_fault(Time since) {
   if (host_.is_over()) return Fault{};
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (flights_.empty()) return std::nullopt;
   const Flight& first = flights_.front();
   for (const Flight& flight : flights_) {
@@ -180,7 +187,18 @@ std::optional<DeviceRelay::Fault> DeviceRelay::find_fault(Time since) {
   if (!asked_.valid() && now >= std::max(since, asked_at_) + kAskEvery) {
     asked_ = std::async(std::launch::async, [this, end = first.end] { return devices_.has_happened(end).status(); });
   }
-  return std::nullopt;
+  if (first.fabric == nullptr || ++looks_ % kLooksForOne != 0) return std::nullopt;
+  const std::shared_ptr<FabricLink> fabric = first.fabric;
+  const std::string what = first.what;
+  lock.unlock();
+  return find_fault_of(*fabric, what);
+}
+
+std::optional<DeviceRelay::Fault> DeviceRelay::find_fault_of(FabricLink& fabric, const std::string& what) {
+  const Status health = fabric.poll().status();
+  if (health.ok()) return std::nullopt;
+  host_.wait_over(kReasonLimit);
+  return host_.is_over() ? Fault{} : Fault{health.prefixed(what)};
 }
 
 // First the queue is opened: why takes its time to be known.
@@ -188,9 +206,14 @@ void DeviceRelay::fail(const Fault& fault) {
   store(words_->spoilt, 1);
   store(words_->open, static_cast<uint32_t>(passed_) + kFarAhead);
   std::string what = "an operation on a device";
+  std::set<std::shared_ptr<FabricLink>> fabrics;
   {
     std::lock_guard lock(mutex_);
     if (!flights_.empty()) what = flights_.front().what;
+    for (const Flight& flight : flights_) fabrics.insert(flight.fabric);
+  }
+  for (const std::shared_ptr<FabricLink>& fabric : fabrics) {
+    if (fabric != nullptr) fabric->abort();
   }
   const Status why = fault.status ? *fault.status : host_.why_over(what);
   std::lock_guard lock(mutex_);
@@ -205,7 +228,9 @@ void DeviceRelay::land(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   if (!succeeded) {
     if (flight.touched_after && *flight.touched_after <= passed_) outcome = outcome.with_contents_lost();
-    while (flight.end != nullptr) {
+    if (flight.fabric != nullptr) flight.fabric->abort();  // It may have come after the failure.
+    const Deadline limit = flight.fabric != nullptr ? Deadline::after(kDrainLimit) : Deadline::never();
+    while (flight.end != nullptr && !limit.expired()) {
       const Result<bool> ended = devices_.has_happened(flight.end);
       if (!ended.ok() || *ended) break;
       std::unique_lock waiting(mutex_);

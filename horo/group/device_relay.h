@@ -18,6 +18,7 @@
 #include "horo/base/thread.h"
 #include "horo/device/device.h"
 #include "horo/group/device_host.h"
+#include "horo/group/fabric_link.h"
 #include "horo/group/plane.h"
 
 namespace horo::group {
@@ -28,6 +29,9 @@ namespace horo::group {
 /// opens the queue when all have come (a word that the device waits for). It does so by loads and stores alone: a
 /// thread of the application may wait in the driver, with its locks, for just this queue, and the thread that fills the
 /// queue may have to wait for those locks. So whatever is in queues goes on, without anybody's help.
+///
+/// Operations of the fabric need no holds, as the devices wait for each other; their end is a point. While one is under
+/// way the thread looks for errors of the fabric, too, and after a failure it aborts it, so that the queue goes on.
 ///
 /// Several operations may be in the queue. When the group is over its members freeze the board, on which all see the
 /// same: an operation whose last point all have reached has succeeded, all others have failed. Their queue is opened to
@@ -45,9 +49,9 @@ class DeviceRelay {
   DeviceRelay(const DeviceRelay&) = delete;
   DeviceRelay& operator=(const DeviceRelay&) = delete;
 
-  /// Whether an operation may be put into the queue now: no other group of the process holds one. Then launch() or
-  /// cancel() is called.
-  bool begin();
+  /// Whether an operation may be put into the queue now: no other group of the process holds one, if this is to. Then
+  /// launch() or cancel() is called.
+  bool begin(bool holds);
   void cancel();
   /// Whether all that was launched has landed.
   bool is_idle();
@@ -68,6 +72,7 @@ class DeviceRelay {
     Status queued;                          ///< What happened when it was put into the queue.
     device::EventHandle end;                ///< All of it has run. Null if it could not be put into the queue.
     Landed landed;                          ///< On this class's thread, once nothing of it runs any more.
+    std::shared_ptr<FabricLink> fabric;     ///< Null: members read each other's memory.
     uint64_t last = 0;                      ///< Its last point.
   };
   void launch(Flight flight);
@@ -94,6 +99,7 @@ class DeviceRelay {
   template <class Condition>
   bool await(Condition has_come, Awaited awaited);
   std::optional<Fault> find_fault(Time since);
+  std::optional<Fault> find_fault_of(FabricLink& fabric, const std::string& what);
   void fail(const Fault& fault);
   void land(std::unique_lock<std::mutex>& lock);
   /// Under the lock.
@@ -112,6 +118,7 @@ class DeviceRelay {
   uint64_t passed_ = 0;        ///< Points, by all members.
   std::future<Status> asked_;  ///< Whether the device has failed.
   Time asked_at_ = {};
+  int looks_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;

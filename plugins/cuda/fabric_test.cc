@@ -340,6 +340,87 @@ TEST(FabricGroup, AMemberThatGivesUpEndsWhatRunsOnTheDevices) {
   }
 }
 
+/// Operations that are handed in one after the other, behind one by which the members get to know each other; they meet
+/// NCCL as `behaviour` says.
+std::vector<group::RequestHandle> submit_some(Runtime& runtime, const Behaviour& behaviour,
+                                              std::vector<std::vector<float>>& data) {
+  Group& world = runtime.engine().world();
+  std::vector<group::RequestHandle> requests;
+  std::vector<float> first(8, 1.0F);
+  EXPECT_TRUE(allreduce(world, first, runtime.rank()).ok());
+  if (runtime.rank() == 0) Plugin::get().begin(&behaviour);
+  EXPECT_TRUE(world.run({}, nullptr, nullptr).ok());
+  for (std::vector<float>& one : data) {
+    auto request = world.submit(operation_of(Kind::kAllreduce, one.size(), runtime.rank()), in(one), out(one));
+    EXPECT_TRUE(request.ok()) << request.status();
+    if (request.ok()) requests.push_back(*request);
+  }
+  return requests;
+}
+
+constexpr auto kSoon = std::chrono::seconds(20);
+
+TEST(FabricGroup, NobodyWaitsForTheEndOfAnOperationBeforeTheNextIsQueued) {
+  for (int ranks : {1, 3}) {
+    Job job;
+    run(ranks, job, [](Runtime& runtime) {
+      std::vector<std::vector<float>> data(4, std::vector<float>(8, 1.0F));
+      const auto requests = submit_some(runtime, {.stuck = true}, data);
+      for (const group::RequestHandle& request : requests) {
+        ASSERT_TRUE(request->wait_promised(Deadline::after(kSoon)).ok());
+        EXPECT_NE(request->promised(), nullptr);
+        EXPECT_FALSE(request->done());
+      }
+      Group& world = runtime.engine().world();
+      ASSERT_TRUE(world.run({}, nullptr, nullptr).ok()) << "on the host ranks go on";
+      world.give_up(Status(Code::kUnavailable, "the device fell off the bus"));
+      for (const group::RequestHandle& request : requests) {
+        const Status status = request->wait(Deadline::after(kSoon));
+        EXPECT_TRUE(contains(status.message(), "fell off the bus")) << status;
+      }
+    });
+    for (int member = 0; member < ranks; ++member) {
+      const std::string calls = Plugin::get().calls(member);
+      EXPECT_TRUE(contains(calls, "CommAbort") && !contains(calls, "CommDestroy")) << calls;
+    }
+  }
+}
+
+TEST(FabricGroup, OperationsBehindEachOtherEndInOrder) {
+  Job job;
+  run(3, job, [](Runtime& runtime) {
+    std::vector<std::vector<float>> data(50, values(100, runtime.rank()));
+    std::vector<float> expected = values(100, 0);
+    for (int rank : {1, 2}) {
+      const std::vector<float> other = values(100, rank);
+      std::transform(expected.begin(), expected.end(), other.begin(), expected.begin(), std::plus());
+    }
+    const auto requests = submit_some(runtime, {}, data);
+    ASSERT_TRUE(requests.back()->wait(Deadline::after(kSoon)).ok());
+    for (size_t i = 0; i < data.size(); ++i) {
+      EXPECT_TRUE(requests[i]->done());
+      EXPECT_TRUE(requests[i]->wait(Deadline::after(kSoon)).ok());
+      EXPECT_EQ(data[i], expected);
+    }
+  });
+}
+
+TEST(FabricGroup, AnErrorThatOneMemberHearsOfLaterEndsAllThatIsUnderWay) {
+  Job job;
+  run(2, job, [](Runtime& runtime) {
+    std::vector<std::vector<float>> data(3, std::vector<float>(8, 1.0F));
+    for (const group::RequestHandle& request : submit_some(runtime, {.fails_on = 1}, data)) {
+      const Status status = request->wait(Deadline::after(kSoon));
+      EXPECT_TRUE(contains(status.message(), "remote process exited")) << status;
+    }
+    EXPECT_FALSE(allreduce(runtime.engine().world(), data[0], runtime.rank()).ok());
+  });
+  for (int member : {0, 1}) {
+    const std::string calls = Plugin::get().calls(member);
+    EXPECT_TRUE(contains(calls, "CommAbort") && !contains(calls, "CommDestroy")) << calls;
+  }
+}
+
 TEST(FabricGroup, AnErrorThatOneMemberHearsOfEndsTheOperationForAll) {
   Job job{.settings = {}, .behaviour = {.fails_on = 1}};
   run(2, job, [](Runtime& runtime) {

@@ -1,4 +1,5 @@
 // Stand-in of the CUDA driver (libcuda.so.1): the calls that the plugin makes, on memory of the host. Four devices.
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,11 @@ struct Module {
 struct Function {
   const Module* module;
   std::string name;
+};
+
+struct Moment {
+  Stream* stream = nullptr;
+  uint64_t number = 0;
 };
 
 int& current() {
@@ -170,32 +176,41 @@ HORO_STANDIN CUresult cuStreamIsCapturing(CUstream, int* state) {
   *state = kCaptureNone;
   return kSuccess;
 }
-/// An event is the stream that it was last recorded in.
+HORO_STANDIN CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, uint32_t value, unsigned) {
+  reinterpret_cast<Stream*>(stream)->put(
+      [word, value] { std::atomic_ref(*reinterpret_cast<uint32_t*>(word)).store(value, std::memory_order_release); });
+  return kSuccess;
+}
+/// Of operations straight out of each other's memory, which this stand-in refuses.
+HORO_STANDIN CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned) { return kInvalid; }
+/// An event is how far a stream was when it was last recorded there.
 HORO_STANDIN CUresult cuEventCreate(CUevent* event, unsigned) {
-  *event = opaque<CUevent_st>(new Stream*(nullptr));
+  *event = opaque<CUevent_st>(new Moment);
   return kSuccess;
 }
 HORO_STANDIN CUresult cuEventRecord(CUevent event, CUstream stream) {
-  *reinterpret_cast<Stream**>(event) = reinterpret_cast<Stream*>(stream);
+  auto* recorded = reinterpret_cast<Stream*>(stream);
+  *reinterpret_cast<Moment*>(event) = {recorded, recorded->given()};
   return kSuccess;
 }
 HORO_STANDIN CUresult cuEventQuery(CUevent event) {
-  const Stream* stream = *reinterpret_cast<Stream**>(event);
-  return stream == nullptr || stream->pending.load() == 0 ? kSuccess : kNotReady;
+  const Moment& moment = *reinterpret_cast<Moment*>(event);
+  return moment.stream == nullptr || moment.stream->has_done(moment.number) ? kSuccess : kNotReady;
 }
 HORO_STANDIN CUresult cuEventSynchronize(CUevent event) {
   while (cuEventQuery(event) == kNotReady) std::this_thread::yield();
   return kSuccess;
 }
 HORO_STANDIN CUresult cuEventDestroy_v2(CUevent event) {
-  delete reinterpret_cast<Stream**>(event);
+  delete reinterpret_cast<Moment*>(event);
   return kSuccess;
 }
 HORO_STANDIN CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                      unsigned, CUstream stream, void** arguments, void**) {
   const Function& asked = *reinterpret_cast<Function*>(function);
   // A kernel after a collective that has not run: the stream would keep the order, this stand-in has to wait.
-  while (reinterpret_cast<Stream*>(stream)->pending.load() != 0) std::this_thread::yield();
+  auto* recorded = reinterpret_cast<Stream*>(stream);
+  while (!recorded->has_done(recorded->given())) std::this_thread::yield();
   const bool is_f32 = asked.module->options.find("DTYPE=10 ") != std::string::npos;
   const bool is_one = asked.module->options.find("SOURCES=1 ") != std::string::npos;
   if (asked.name == "copy_few") {

@@ -229,7 +229,7 @@ void run_when_all_came(World& world) {
     const bool fits = run(std::move(calls));
     for (size_t m = 0; m < world.waiting.size(); ++m) {
       if (!fits) world.joined[m]->failed = kInvalidUsage;
-      if (fits) world.waiting[m].front().stream->pending -= 1;
+      if (fits) world.waiting[m].front().stream->end();
       world.waiting[m].pop_front();
     }
   }
@@ -238,7 +238,7 @@ void run_when_all_came(World& world) {
 ncclResult submit(ncclComm communicator, Unit unit) {
   std::lock_guard lock(library().mutex);
   if (communicator->failed != kNcclSuccess) return kInvalidUsage;
-  unit.stream->pending += 1;
+  unit.stream->begin();
   World& world = *communicator->world;
   if (communicator->member == library().behaviour.fails_on) {
     communicator->failed = kRemoteError;  // Noticed later, as a broken connection is.
@@ -340,7 +340,7 @@ HORO_STANDIN ncclResult ncclCommDestroy(ncclComm communicator) {
 HORO_STANDIN ncclResult ncclCommAbort(ncclComm communicator) {
   std::lock_guard lock(library().mutex);
   record(communicator->member, "CommAbort");
-  for (Unit& unit : communicator->world->waiting[static_cast<size_t>(communicator->member)]) unit.stream->pending -= 1;
+  for (Unit& unit : communicator->world->waiting[static_cast<size_t>(communicator->member)]) unit.stream->end();
   communicator->world->waiting[static_cast<size_t>(communicator->member)].clear();
   communicator->failed = kInvalidUsage;
   return kNcclSuccess;
