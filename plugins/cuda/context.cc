@@ -72,7 +72,7 @@ Result<Context::Event*> Context::take_event() {
     HORO_TRY(check(driver_, driver_.cuEventCreate(&made, kEventDisableTiming), "cuEventCreate"));
     return new Event{*this, made};
   }
-  Event* event = events_.back();
+  Event* event = events_.back().release();
   events_.pop_back();
   return event;
 }
@@ -84,7 +84,7 @@ bool Context::may_hold() const {
 
 void Context::give_back(Event* event) {
   std::lock_guard lock(event->context.mutex_);
-  event->context.events_.push_back(event);
+  event->context.events_.emplace_back(event);
 }
 
 Result<Context*> context_of(int device) {

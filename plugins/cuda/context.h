@@ -75,7 +75,7 @@ class Context {
   std::mutex mutex_;
   std::map<std::string, CUmodule> modules_;
   std::map<KernelKey, CUfunction> kernels_;
-  std::vector<Event*> events_;  ///< Free ones.
+  std::vector<std::unique_ptr<Event>> events_;  ///< Free ones.
   static inline std::atomic<bool> held_{false};
 };
 
