@@ -7,6 +7,7 @@
 
 #include "horo/base/text.h"
 #include "horo/group/device_lane.h"
+#include "horo/group/device_wait.h"
 
 namespace horo::group {
 
@@ -14,18 +15,6 @@ using collective::Kind;
 using collective::Operation;
 
 namespace {
-
-/// Work of a device is short: for so long a thread looks for its end, giving way between two looks. Then it looks every
-/// so often, and hears of a loss at once.
-constexpr auto kLook = std::chrono::milliseconds(1);
-constexpr auto kPause = std::chrono::microseconds(50);
-constexpr auto kProbeEvery = std::chrono::milliseconds(100);
-/// So many times for the end of the work, once for an error: while a thread looks, what it looks at delays the end.
-constexpr int kLooksForOne = 16;
-/// The library may notice a lost member before the group does, which knows who it is.
-constexpr auto kReasonLimit = std::chrono::seconds(1);
-/// What was aborted leaves the device.
-constexpr auto kDrainLimit = std::chrono::seconds(2);
 
 static_assert(static_cast<int>(Kind::kAllreduce) == HORO_DEVICE_ALLREDUCE);
 static_assert(static_cast<int>(Kind::kAlltoall) == HORO_DEVICE_ALLTOALL);
@@ -217,23 +206,13 @@ Result<device::FabricId> DeviceOperations::agree_on_id(Call& call) {
 }
 
 Status DeviceOperations::await(const std::function<Result<bool>()>& done, Deadline deadline) const {
-  const Time since = Clock::now();
-  Time probe_at = since + kProbeEvery;
+  DeviceWait wait(host_);
   while (true) {
     HORO_ASSIGN(const bool is_done, done());
     if (is_done) return {};
     if (host_.is_over()) return {Code::kStopped, "the group is over"};
-    const Time now = Clock::now();
-    if (deadline.expired(now)) return {Code::kTimeout, "the other ranks' devices did not answer in time"};
-    if (now >= probe_at) {
-      probe_at = now + kProbeEvery;
-      host_.note_waiting(since);
-    }
-    if (now - since < kLook) {
-      sched_yield();
-    } else {
-      host_.wait_over(kPause);
-    }
+    if (deadline.expired()) return {Code::kTimeout, "the other ranks' devices did not answer in time"};
+    wait.pause(true);
   }
 }
 

@@ -1,26 +1,18 @@
 #include "horo/group/device_relay.h"
 
-#include <sched.h>
-
 #include <new>
 #include <set>
 #include <utility>
+
+#include "horo/group/device_wait.h"
 
 namespace horo::group {
 
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(1);  ///< For which it looks again at once, giving way to others.
-constexpr auto kPause = std::chrono::microseconds(50);
-constexpr auto kProbeEvery = std::chrono::milliseconds(100);
 /// How often a device that is late is asked whether it has failed.
 constexpr auto kAskEvery = std::chrono::seconds(1);
-/// So many times for a point, once for an error of the fabric: while a thread looks, what it looks at delays the end.
-constexpr int kLooksForOne = 16;
-/// The fabric may notice a lost member before the group does, which knows who it is.
-constexpr auto kReasonLimit = std::chrono::seconds(1);
-/// What was aborted leaves the device.
-constexpr auto kDrainLimit = std::chrono::seconds(2);
+constexpr auto kDrainPause = std::chrono::microseconds(50);
 /// Beyond all points that can be in a queue.
 constexpr uint32_t kFarAhead = 1U << 30;
 
@@ -137,10 +129,10 @@ void DeviceRelay::pass_point() {
 
 template <class Condition>
 bool DeviceRelay::await(Condition has_come, Awaited awaited) {
-  const Time since = Clock::now();
-  Time probe_at = since + kProbeEvery;
+  DeviceWait wait(host_);
+  bool by_fabric = false;  // Then a device waits for the others'.
   while (!has_come()) {
-    const std::optional<Fault> fault = find_fault(since);
+    const std::optional<Fault> fault = find_fault(wait.since());
     if (fault) {
       // On a board that is frozen all members see the same.
       if (fault->status) host_.give_up(*fault->status);
@@ -149,18 +141,10 @@ bool DeviceRelay::await(Condition has_come, Awaited awaited) {
       fail(*fault);
       return false;
     }
-    const Time now = Clock::now();
-    if (awaited == Awaited::kOthers && now >= probe_at) {
-      probe_at = now + kProbeEvery;
-      host_.note_waiting(since);
-    }
-    if (now - since < kLook) {
-      sched_yield();
-    } else {
-      host_.wait_over(kPause);
-    }
+    wait.pause(awaited == Awaited::kOthers || by_fabric);
     std::lock_guard lock(mutex_);
     if (!is_busy() || can_land()) return false;
+    by_fabric = !flights_.empty() && flights_.front().fabric != nullptr;
   }
   return true;
 }
@@ -234,7 +218,7 @@ void DeviceRelay::land(std::unique_lock<std::mutex>& lock) {
       const Result<bool> ended = devices_.has_happened(flight.end);
       if (!ended.ok() || *ended) break;
       std::unique_lock waiting(mutex_);
-      changed_.wait_for(waiting, kPause);
+      changed_.wait_for(waiting, kDrainPause);
     }
   }
   flight.landed(outcome);
