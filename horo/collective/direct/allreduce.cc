@@ -42,7 +42,8 @@ Status exchanged(Protocol& protocol, const Call& call, const Reduction& reductio
 }
 
 constexpr uint64_t kShortRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift a little.
-constexpr uint64_t kFar = 4;        // Times the cache of a core: tensors beyond it, and the ring that they take.
+constexpr uint64_t kShortPairRing = 12;
+constexpr uint64_t kFar = 4;  // Times the cache of a core: tensors beyond it, and the ring that they take.
 
 /// How a member holds its contributions, or its results, while others read them.
 enum class Holding : uint8_t {
@@ -56,6 +57,7 @@ struct Descriptor {
   uint64_t contribution = 0;
   uint64_t result = 0;
   uint64_t ring = kShortRing;  ///< Steps of the ring; every member's own choice.
+  uint64_t pair_ring = 1;      ///< The same if it is one of a pair.
   Holding contributions = Holding::kRing;
   Holding results = Holding::kRing;
   uint8_t adds_fast = 1;  ///< Adding everything takes this member less time than fetching half of it added.
@@ -103,14 +105,16 @@ class Sliced {
   const std::byte* result(int member, uint64_t step) const;
   std::byte* stage(uint64_t offset) const { return protocol_.staging().data() + offset; }
   uint64_t choose_ring() const;
-  /// The ring has room for a piece per taker and one result in each step. Pairs need one piece a step: for them it has
-  /// that many times the steps.
+  uint64_t choose_pair_ring(uint64_t ring) const;
+  /// The ring has room for a piece per taker and one result in each step. Pairs put one piece of their shorter steps
+  /// after the other.
   uint64_t pieces() const { return static_cast<uint64_t>(size_) + 1; }
   uint64_t ring_bytes(uint64_t steps) const { return steps * pieces() * step_elements_ * element_; }
-  uint64_t ring_steps(const Descriptor& whose) const { return paired_ ? whose.ring * pieces() : whose.ring; }
   uint64_t ring_slot(const Descriptor& whose, uint64_t step, int piece) const {
-    const uint64_t width = paired_ ? 1 : pieces();
-    return (step % ring_steps(whose) * width + static_cast<uint64_t>(piece)) * step_elements_ * element_;
+    return (step % whose.ring * pieces() + static_cast<uint64_t>(piece)) * step_elements_ * element_;
+  }
+  uint64_t pair_ring_slot(const Descriptor& whose, uint64_t step) const {
+    return step % whose.pair_ring * pair_elements_ * element_;
   }
   uint64_t count_after(uint64_t step) const { return protocol_.count(first_step_ + step + 1); }
   const Descriptor& descriptor(int member) const { return descriptors_[static_cast<size_t>(member)]; }
@@ -122,6 +126,7 @@ class Sliced {
   const size_t element_;
   const int rank_, size_;
   const uint64_t step_elements_;
+  const uint64_t pair_elements_;  ///< Of a step of a pair.
   const uint64_t round_elements_;
   const uint64_t rounds_;
   std::vector<Descriptor> descriptors_;
@@ -140,8 +145,8 @@ class Sliced {
 };
 
 // Steps of an operation are counted in 20 bits; very long tensors are cut into longer steps.
-uint64_t step_length(const Protocol& protocol, const Reduction& reduction) {
-  const uint64_t wanted = std::max<uint64_t>(64, protocol.thresholds().step_bytes / size_of(reduction.dtype));
+uint64_t step_length(size_t bytes, const Reduction& reduction) {
+  const uint64_t wanted = std::max<uint64_t>(64, bytes / size_of(reduction.dtype));
   const uint64_t least = divide_up(reduction.count, transport::kMaxSteps / 2);
   return std::max(wanted, divide_up(least, 64) * 64);
 }
@@ -161,7 +166,8 @@ Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
       element_(size_of(reduction.dtype)),
       rank_(protocol.rank()),
       size_(protocol.size()),
-      step_elements_(step_length(protocol, reduction)),
+      step_elements_(step_length(protocol.thresholds().step_bytes, reduction)),
+      pair_elements_(step_length(protocol.thresholds().pair_step_bytes, reduction)),
       round_elements_(std::min<uint64_t>(reduction.count, protocol.staging().size() / element_)),
       rounds_(divide_up(reduction.count, round_elements_)),
       far_(reduction.count * element_ >= kFar * protocol.thresholds().cache_bytes) {}
@@ -184,9 +190,11 @@ Status Sliced::describe() {
   const std::byte* segment = protocol_.space().segments[static_cast<size_t>(rank_)].data();
   const auto stage_at = static_cast<uint64_t>(stage(0) - segment);
   const Holding staged = in_place() ? Holding::kWhole : Holding::kRing;
+  const uint64_t ring = choose_ring();
   Descriptor mine{.contribution = in.value_or(stage_at),
                   .result = out.value_or(stage_at),
-                  .ring = choose_ring(),
+                  .ring = ring,
+                  .pair_ring = choose_pair_ring(ring),
                   .contributions = in ? Holding::kCallers : staged,
                   .results = out ? Holding::kCallers : staged,
                   .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype))};
@@ -219,16 +227,26 @@ uint64_t Sliced::choose_ring() const {
   return std::min(steps, std::max(wanted, kShortRing));
 }
 
+uint64_t Sliced::choose_pair_ring(uint64_t ring) const {
+  const uint64_t room = ring_bytes(ring) / (pair_elements_ * element_);
+  return far_ ? room : std::min(room, kShortPairRing);
+}
+
 Status Sliced::check(const Descriptor& descriptor, int member) const {
   const uint64_t room = protocol_.space().segments[static_cast<size_t>(member)].size();
+  const uint64_t ring = ring_bytes(std::min(descriptor.ring, room / ring_bytes(1) + 1));
   const auto fits = [&](Holding holding, uint64_t offset) {
     const uint64_t bytes = holding == Holding::kCallers ? reduction_.count * element_
-                           : holding == Holding::kWhole
-                               ? round_elements_ * element_
-                               : ring_bytes(std::min(descriptor.ring, room / ring_bytes(1) + 1));
-    return descriptor.ring > 0 && holding <= Holding::kCallers && bytes <= room && offset <= room - bytes;
+                           : holding == Holding::kWhole ? round_elements_ * element_
+                                                        : ring;
+    return holding <= Holding::kCallers && bytes <= room && offset <= room - bytes;
   };
-  if (fits(descriptor.contributions, descriptor.contribution) && fits(descriptor.results, descriptor.result)) return {};
+  const bool counted =
+      descriptor.ring > 0 && descriptor.pair_ring > 0 && descriptor.pair_ring <= ring / (pair_elements_ * element_);
+  if (counted && fits(descriptor.contributions, descriptor.contribution) &&
+      fits(descriptor.results, descriptor.result)) {
+    return {};
+  }
   return Status(Code::kCorrupt, text("rank ", protocol_.space().names[static_cast<size_t>(member)],
                                      " describes memory outside its segment in operation ", call_.number));
 }
@@ -240,7 +258,7 @@ Status Sliced::run_round(uint64_t index) {
   const uint64_t line = transport::kCacheLine / element_;
   slice_ = divide_up(divide_up(elements_, static_cast<uint64_t>(size_)), line) * line;
   first_step_ += steps_;
-  steps_ = divide_up(paired_ ? elements_ : slice_, step_elements_);
+  steps_ = paired_ ? divide_up(elements_, pair_elements_) : divide_up(slice_, step_elements_);
   pulled_ = 0;
   Status status = paired_ ? run_pair_steps() : run_steps();
   if (!status.ok()) {
@@ -280,11 +298,12 @@ Status Sliced::copy_in_for_peer(uint64_t step) {
   const Range part = pair_range(step);
   const std::byte* from = reduction_.in + (first_ + part.begin) * element_;
   const bool ring = mine().contributions == Holding::kRing;
-  if (ring && step >= ring_steps(mine())) {
+  if (ring && step >= mine().pair_ring) {
     HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
-                          count_after(step - ring_steps(mine()))));
+                          count_after(step - mine().pair_ring)));
   }
-  kernel::copy(stage(ring ? ring_slot(mine(), step, 0) : part.begin * element_), from, part.count * element_, staged_);
+  kernel::copy(stage(ring ? pair_ring_slot(mine(), step) : part.begin * element_), from, part.count * element_,
+               staged_);
   return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
 }
 
@@ -297,10 +316,13 @@ Status Sliced::reduce_with_peer(uint64_t step) {
     const std::byte* base = protocol_.space().segments[static_cast<size_t>(peer)].data() + theirs.contribution;
     Pointers inputs(2);
     inputs[rank_] = reduction_.in + (first_ + part.begin) * element_;
-    inputs[peer] = base + (theirs.contributions == Holding::kRing ? ring_slot(theirs, step, 0) : part.begin * element_);
+    inputs[peer] =
+        base + (theirs.contributions == Holding::kRing ? pair_ring_slot(theirs, step) : part.begin * element_);
     combine_(reduction_.out + (first_ + part.begin) * element_, inputs.span(), part.count, reduction_.scaling);
     pulled_ = step + 1;
   }
+  // Of a contribution that is kept whole nothing is used again before the end.
+  if (descriptor(peer).contributions != Holding::kRing && step + 1 < steps_) return {};
   return protocol_.advance(call_, protocol_.words(rank_).taken.word, count_after(step));
 }
 
@@ -386,7 +408,7 @@ void Sliced::pull_own_slice() {
 // Puts the caller's input back: everything that was overwritten lies in our own staging.
 void Sliced::restore() {
   if (paired_) {
-    const uint64_t overwritten = std::min(elements_, pulled_ * step_elements_);
+    const uint64_t overwritten = std::min(elements_, pulled_ * pair_elements_);
     std::memcpy(reduction_.out + first_ * element_, stage(0), overwritten * element_);
     return;
   }
@@ -418,8 +440,8 @@ Sliced::Range Sliced::range(int member, uint64_t step) const {
 }
 
 Sliced::Range Sliced::pair_range(uint64_t step) const {
-  const uint64_t from = std::min(elements_, step * step_elements_);
-  return {from, std::min(step_elements_, elements_ - from)};
+  const uint64_t from = std::min(elements_, step * pair_elements_);
+  return {from, std::min(pair_elements_, elements_ - from)};
 }
 
 const std::byte* Sliced::contribution(int member, uint64_t step) const {

@@ -21,7 +21,8 @@ constexpr size_t kSegment = size_t{2} << 20;
 /// With caches of different sizes, so that members choose differently how they copy and how long their rings are.
 Thresholds small_thresholds(int rank) {
   const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
-  return {.slot_bytes = 1024, .slot_bytes_many = 512, .step_bytes = 4096, .cache_bytes = cache};
+  return {
+      .slot_bytes = 1024, .slot_bytes_many = 512, .step_bytes = 4096, .pair_step_bytes = 1024, .cache_bytes = cache};
 }
 
 float value(int rank, uint64_t element) {

@@ -36,12 +36,21 @@ struct Call {
   Deadline deadline;
 };
 
+#ifdef __aarch64__
+inline constexpr size_t kPairStepBytes = 64 * 1024;
+#else
+inline constexpr size_t kPairStepBytes = 128 * 1024;
+#endif
+
 /// Sizes at which the algorithm changes. Equal on all members (they are part of the selector's table), but for
 /// cache_bytes, which only decides how a member copies and how long its own ring is.
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;      ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   size_t slot_bytes_many = 32 * 1024;  ///< The same for more than 2 ranks.
   size_t step_bytes = 256 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
+  /// The same where two ranks add everything: about a sixteenth of a core's own cache, where each piece of the own
+  /// input is read a second time.
+  size_t pair_step_bytes = kPairStepBytes;
   size_t cache_bytes = kernel::cache_bytes();
   /// From here on copies pass the cache by.
   size_t stream_bytes() const { return kernel::stream_threshold() / kernel::cache_bytes() * cache_bytes; }

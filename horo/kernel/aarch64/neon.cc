@@ -43,6 +43,8 @@ struct BF16 : Half<float32x4_t> {
 
 using NativeF16 = F16;
 
+#include "horo/kernel/aarch64/line_neon.inc"
+// Uses it.
 #include "horo/kernel/kernels.inc"
 
 }  // namespace
