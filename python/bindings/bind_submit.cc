@@ -1,4 +1,5 @@
 // Handing in: one call takes all tensors of an operation, as tuples.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "bindings.h"
+#include "tensor_reader.h"
 
 namespace nb = nanobind;
 
@@ -109,6 +111,30 @@ Pending submit(Job& job, int set, int kind, int op, int root, double prescale, d
   return Pending(std::move(handle), std::move(memory), job.orphans);
 }
 
+/// None for a tensor that does not lie row by row in the host's memory.
+std::optional<Pending> allreduce_in_place(Job& job, TensorReader& reader, nb::handle tensor, const char* name, int set,
+                                          int op, double prescale, double postscale, double wait) {
+  job.orphans->sweep();
+  TensorView view;
+  if (!reader.read(tensor, view) || !view.contiguous) return std::nullopt;
+  const std::vector<int64_t> shape(view.shape.begin(), view.shape.end());  // The view is not good without the lock.
+  horo_tensor one = HORO_TENSOR_INIT;
+  one.kind = HORO_ALLREDUCE;
+  one.name = name;
+  one.dtype = static_cast<horo_dtype>(view.dtype);
+  one.op = static_cast<horo_reduce_op>(op);
+  one.prescale = prescale;
+  one.postscale = postscale;
+  one.shape = shape.data();
+  one.dimensions = shape.size();
+  one.input = one.output = view.data;
+  // The storage: the tensor may be given another one meanwhile (tensor.data = ...).
+  nb::object memory = tensor.attr("untyped_storage")();
+  Handle handle = hand_in(job, {one}, set, wait);
+  if (wait >= 0 && handle.done()) memory.reset();
+  return Pending(std::move(handle), std::move(memory), job.orphans);
+}
+
 nb::dict kinds() {
   nb::dict all;
   all["allreduce"] = static_cast<int>(HORO_ALLREDUCE);
@@ -164,6 +190,9 @@ void bind_submit(nb::module_& module, nb::class_<Job>& job) {
       "kept until they are done. With `wait` >= 0 this thread does the work and waits for so many seconds. `device`: "
       "of "
       "all of them, -1 for the host; it begins after what is in `stream` now.");
+  job.def("allreduce_in_place", &allreduce_in_place, nb::arg("reader"), nb::arg("tensor").none(), nb::arg("name"),
+          nb::arg("process_set"), nb::arg("op"), nb::arg("prescale"), nb::arg("postscale"), nb::arg("wait"),
+          "submit() of a tensor of torch whose elements lie row by row in the host's memory; None for any other.");
   module.def(
       "devices",
       [] {

@@ -199,6 +199,17 @@ class Runtime:
     def operation_metrics(self, kind: int, process_set: int) -> dict[str, Any]: ...
     def set_metrics(self, process_set: int) -> dict[str, int]: ...
     def metrics_text(self) -> str: ...
+    def allreduce_in_place(
+        self,
+        reader: TensorReader,
+        tensor: Any,
+        name: str,
+        process_set: int,
+        op: int,
+        prescale: float,
+        postscale: float,
+        wait: float,
+    ) -> Handle | None: ...
     def submit(
         self,
         process_set: int,

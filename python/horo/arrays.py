@@ -63,6 +63,8 @@ def result_array(native: _horo.Handle, index: int, dtype: np.dtype) -> np.ndarra
 class ArrayAdapter:
     """Results lie in the library's memory, but for operations in place."""
 
+    reader = None
+
     def take(self, tensor: Any, kind: str) -> Given:
         array = as_input(tensor)
         return Given(array, dtype_number(array.dtype), array.shape, address(array))

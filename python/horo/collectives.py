@@ -46,6 +46,8 @@ class Given(NamedTuple):
 
 
 class Adapter(Protocol):
+    reader: _horo.TensorReader | None  # Looks at tensors from compiled code, where there is such a thing.
+
     def take(self, tensor: Any, kind: str) -> Given:
         """An input; where the result has its shape, also the memory for that."""
 
@@ -89,6 +91,7 @@ class Collectives:
     def __init__(self, adapter: Adapter, *, wait: bool) -> None:
         self._adapter = adapter
         self._wait = wait
+        self._seconds = SLICE_SECONDS if wait else -1.0
 
     def hand_in(
         self,
@@ -104,12 +107,15 @@ class Collectives:
         postscale: float = 1.0,
         splits: Sequence[int] = (),
         read: Callable[[_horo.Handle], Any] | None = None,
+        base: str | None = None,
     ) -> Any:
+        """`base` is a name that world.name() has given already."""
         number = process_set.number()
         family = f"grouped_{kind}" if grouped else kind
         if not given:
             raise ValueError(f"{family} of no tensors")
-        base = world.name(family, name, number)
+        if base is None:
+            base = world.name(family, name, number)
         if grouped:
             tensors = [
                 (f"{base}_{index}of{len(given)}", one.dtype, one.shape, one.strides, one.input, one.output)
@@ -122,7 +128,7 @@ class Collectives:
             read = self._reader(given, grouped)
         device = given[0].device
         stream = self._adapter.completion_stream(device) if self._wait and device >= 0 else None
-        wait = SLICE_SECONDS if self._wait and stream is None else -1.0
+        wait = self._seconds if stream is None else -1.0
         try:
             if grouped:
                 check_one_device(family, given)
@@ -143,6 +149,11 @@ class Collectives:
         except ValueError:
             world.take_back(base, family, number)
             raise
+        return self._result(native, read, device, stream)
+
+    def _result(
+        self, native: _horo.Handle, read: Callable[[_horo.Handle], Any], device: int = -1, stream: int | None = None
+    ) -> Any:
         if not self._wait:
             return Handle(native, read, device)
         return read(native) if native.done() else Handle(native, read, device).wait(stream)
@@ -194,14 +205,41 @@ class Collectives:
         process_set: ProcessSet = global_process_set,
     ) -> Any:
         """In place."""
+        number = reduction(average, op)
+        adapter = self._adapter
+        if adapter.reader is None:
+            given = adapter.take_in_place(tensor, "allreduce")
+            base = None
+        else:
+            # The usual tensor in one call: small ones feel every line.
+            process_set_number = process_set.number()
+            base = world.name("allreduce", name, process_set_number)
+            try:
+                native = world.runtime.allreduce_in_place(
+                    adapter.reader,
+                    tensor,
+                    base,
+                    process_set_number,
+                    number,
+                    prescale_factor,
+                    postscale_factor,
+                    self._seconds,
+                )
+                given = adapter.take_in_place(tensor, "allreduce") if native is None else None
+            except (TypeError, ValueError):
+                world.take_back(base, "allreduce", process_set_number)
+                raise
+            if given is None:
+                return self._result(native, lambda _: tensor)
         return self.hand_in(
             "allreduce",
-            [self._adapter.take_in_place(tensor, "allreduce")],
+            [given],
             name,
             process_set,
-            op=reduction(average, op),
+            op=number,
             prescale=prescale_factor,
             postscale=postscale_factor,
+            base=base,
         )
 
     def grouped_allreduce(

@@ -88,11 +88,14 @@ def strides_of(param: torch.Tensor) -> tuple[int, ...]:
 
 def completion_stream(device: int) -> int | None:
     """The stream that waits for the result of an operation on a device; None where the thread does, as in Horovod."""
+    if device < 0:
+        return None
     words = os.environ.get("HORO_ASYNC_COMPLETION") or os.environ.get("HOROVOD_ENABLE_ASYNC_COMPLETION") or ""
-    return current_stream(device) if device >= 0 and words.strip().lower() in _TRUE else None
+    return current_stream(device) if words.strip().lower() in _TRUE else None
 
 
 class _TorchAdapter:
+    reader = tensor_reader()
     completion_stream = staticmethod(completion_stream)
 
     def take(self, tensor: torch.Tensor, kind: str) -> Given:

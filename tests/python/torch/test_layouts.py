@@ -48,6 +48,26 @@ def test_tensors_with_gaps_are_copied_and_written_back(hvd: ModuleType) -> None:
     assert hvd.allreduce(expanded, op=hvd.Sum).tolist() == [hvd.size() * (hvd.size() - 1) / 2] * 4
 
 
+def test_unnamed_ones_meet_whatever_way_each_rank_hands_in(hvd: ModuleType) -> None:
+    everyone = of_ranks(hvd.size(), (6, 4), torch.float32)
+    wanted = summed(everyone)[:, 1]
+    for turn in range(3):
+        if hvd.rank() == 0:
+            with pytest.raises(ValueError, match="not list"):
+                hvd.allreduce_([1.0])
+            with pytest.raises(ValueError, match="memory of its own"):
+                hvd.allreduce_(torch.ones(1).expand(4))
+            with pytest.raises(TypeError):
+                hvd.allreduce_(torch.ones(6), prescale_factor="twice")
+        mine = everyone[hvd.rank()].clone()[:, 1]
+        if (hvd.rank() + turn) % 2 == 1:
+            mine = mine.contiguous()
+        if (hvd.rank() + turn) % 3 == 2:
+            mine = torch.nn.Parameter(mine)
+        assert hvd.allreduce_(mine, op=hvd.Sum) is mine
+        assert equal(mine.detach(), wanted)
+
+
 def test_operations_on_rows_copy_what_does_not_lie_row_by_row(hvd: ModuleType) -> None:
     size = hvd.size()
     everyone = [of_rank(rank, (3, 2 * size), torch.float32).t() for rank in range(size)]
