@@ -36,7 +36,7 @@ std::span<const Kernels* const> usable_kernels();
 /// ends of pages, and results that are written line after line, with nothing in between, pass the cache by. There
 /// asking for lines, and copying results past the cache, only cost (Neoverse N1, two cores at once, 64 MiB: a sum in
 /// place takes 7.4 ms, or 9.4 if each line is asked for 4 KiB before; one out of place 8.3, in blocks 11.6, in blocks
-/// that are then copied past the cache 12.3).
+/// that are then copied past the cache 12.3). What pays there is in aarch64/line_neon.inc.
 #ifdef __aarch64__
 inline constexpr bool kFollowsArrays = true;
 #else
