@@ -43,7 +43,7 @@ Status exchanged(Protocol& protocol, const Call& call, const Reduction& reductio
 
 constexpr uint64_t kShortRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift a little.
 constexpr uint64_t kShortPairRing = 12;  // Of the shorter steps of a pair.
-constexpr uint64_t kFar = 4;  // Times the cache of a core: tensors beyond it, and the ring that they take.
+constexpr uint64_t kFar = 4;             // Times the cache of a core: tensors beyond it, and the ring that they take.
 
 /// How a member holds its contributions, or its results, while others read them.
 enum class Holding : uint8_t {
