@@ -23,6 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "tidy"
 PRODUCT = ("horo/", "cli/", "plugins/", "examples/")
+# Headers that g++ has compiled, and a warning that it alone has.
+OF_GCC = re.compile(r" -Winvalid-pch -include \S+/cmake_pch\.hxx| -Wno-maybe-uninitialized\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"((?:horo|cli|plugins)/[^"]+)"', re.MULTILINE)
 
 
@@ -62,16 +64,16 @@ def entries(build: Path) -> list[dict]:
     for entry in json.loads((build / "compile_commands.json").read_text()):
         relative = os.path.relpath(entry["file"], ROOT)
         if relative.startswith(PRODUCT) and not relative.endswith(("_test.cc", "_fuzz.cc", "_bench.cc")):
-            chosen.append(entry | {"relative": relative})
+            chosen.append(entry | {"relative": relative, "command": OF_GCC.sub("", entry["command"])})
     return chosen
 
 
-def check(tidy: str, build: Path, entry: dict, deadline: float) -> tuple[str, str | None]:
+def check(tidy: str, database: Path, entry: dict, deadline: float) -> tuple[str, str | None]:
     """The file and what is wrong with it: "" for nothing, None when there was no time left."""
     left = deadline - time.monotonic()
     if left <= 0:
         return entry["relative"], None
-    command = [tidy, "--quiet", "-p", str(build), entry["file"]]
+    command = [tidy, "--quiet", "-p", str(database), entry["file"]]
     try:
         limit = None if left == float("inf") else left
         result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=limit, check=False)
@@ -94,6 +96,10 @@ def main() -> int:
     version = subprocess.run([tidy, "--version"], capture_output=True, check=True).stdout
     CACHE.mkdir(parents=True, exist_ok=True)
     every = entries(arguments.build)
+    database = arguments.build / "tidy"
+    database.mkdir(exist_ok=True)
+    commands = [{key: entry[key] for key in ("directory", "command", "file")} for entry in every]
+    (database / "compile_commands.json").write_text(json.dumps(commands))
     keys = {entry["relative"]: key_of(entry, version) for entry in every}
     changed = changed_files()
     todo = [entry for entry in every if not (CACHE / keys[entry["relative"]]).exists()]
@@ -102,7 +108,7 @@ def main() -> int:
     deadline = time.monotonic() + arguments.seconds
     failed = skipped = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for future in as_completed([pool.submit(check, tidy, arguments.build, entry, deadline) for entry in todo]):
+        for future in as_completed([pool.submit(check, tidy, database, entry, deadline) for entry in todo]):
             relative, problem = future.result()
             if problem is None:
                 skipped += 1
