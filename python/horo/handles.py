@@ -44,7 +44,7 @@ class Handle:
     def wait(self, stream: int | None = None) -> Any:
         """The result. With a stream of the device that it is on: for what is put there later; it need not be done."""
         # In slices, so that Ctrl-C ends the waiting; the operation goes on, and the arrays stay.
-        while not (self._native.wait(SLICE_SECONDS) if stream is None else self._wait(SLICE_SECONDS, stream)):
+        while not self._wait(SLICE_SECONDS, stream):
             pass
         read, self._read = self._read, None
         if read is not None:
