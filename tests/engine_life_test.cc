@@ -191,6 +191,7 @@ TEST(EngineLife, AnIdleEngineSendsNothingAndWakesNobody) {
 
 TEST(EngineLife, NothingGrowsWithTheNumberOfOperations) {
   const uint64_t turns = test_count("TEST_TURNS", 2000, 60'000);
+  constexpr size_t kLatecomers = 6;
   auto job = start({.ranks = 2}, [=](Runtime& runtime) {
     std::vector<std::vector<float>> values;
     for (size_t i = 0; i < 16; ++i) values.emplace_back(1 + i * 700, 1.0F);
@@ -211,7 +212,10 @@ TEST(EngineLife, NothingGrowsWithTheNumberOfOperations) {
     const auto grown = static_cast<int64_t>(heap_bytes()) - static_cast<int64_t>(heap);
     tell(text(grown, " bytes of heap more\n"));
     REQUIRE(grown < 300'000);  // The cache was not full after a quarter; a leak of 16 bytes per operation would show.
-    REQUIRE((mappings() <= maps || sanitized()) && open_descriptors() == descriptors);
+    // A second scratch area or a thread's own arena comes when it is first needed, which is a matter of timing; each is
+    // two mappings. One that is left behind in every turn would be a hundred times as many.
+    REQUIRE(mappings() <= maps + 2 * kLatecomers || sanitized());
+    REQUIRE(open_descriptors() == descriptors);
     return leave_together(runtime);
   });
   ASSERT_TRUE(job);

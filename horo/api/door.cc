@@ -169,7 +169,7 @@ horo_status* horo_door_admit(horo_door* door, const char* name, int size, size_t
   return horo::api::guarded([&]() -> Status {
     HORO_TRY(check(door, "horo_door_admit"));
     if (name == nullptr) return {Code::kInvalidArgument, "horo_door_admit: the generation has no name"};
-    const Status admitted = admit(door, name, size, count);
+    Status admitted = admit(door, name, size, count);
     // The others wait for those who would have come.
     if (!admitted.ok()) door->door->give_up(name, admitted.message(), Deadline::after(kCallLimit));
     return admitted;

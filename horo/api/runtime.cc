@@ -104,7 +104,7 @@ Status start(const horo_runtime_options& options, horo_runtime& handle) {
   horo::api::Rejoining rejoining;
   if (options.predecessor != nullptr) rejoining = options.predecessor->rejoining;
   while (true) {
-    const Status started = start_once(options, rejoining, handle);
+    Status started = start_once(options, rejoining, handle);
     const bool knocked = handle.rejoining.knocks > rejoining.knocks;
     const bool passes =
         started.code() == Code::kPeerLost || started.code() == Code::kTimeout || started.code() == Code::kStopped;
