@@ -21,7 +21,7 @@ CLANG = $(shell command -v clang-14 || command -v clang || echo clang)
 CLANGXX = $(shell command -v clang++-14 || command -v clang++ || echo clang++)
 
 .PHONY: help setup setup-build setup-lint setup-sanitize setup-bench setup-python setup-test configure build release test test-all chaos \
-        test-python test-old-tensorflow run-old-tensorflow demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
+        shipped test-python test-old-tensorflow run-old-tensorflow demo demo-cpp bench lint lint-all format sanitize asan tsan fuzz docs clean
 # The recipes use all cores themselves, and two set-ups at once would meet in the package database.
 .NOTPARALLEL:
 
@@ -54,11 +54,17 @@ PIP = CC="$${CC:-cc}" CXX="$${CXX:-c++}" .venv/bin/python -m pip
 BUILD_WHEEL = --quiet --disable-pip-version-check --no-build-isolation --no-deps \
 	  --config-settings cmake.build-type=RelWithDebInfo \
 	  --config-settings "cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1" \
-	  --config-settings cmake.define.HORO_WERROR=ON --config-settings build-dir=build/wheel .
+	  --config-settings cmake.define.HORO_LTO=OFF --config-settings cmake.define.HORO_WERROR=ON \
+	  --config-settings build-dir=build/wheel .
 
 .venv/.installed: $(WHEEL_FILES) | setup-python
 	@$(PIP) install --force-reinstall $(BUILD_WHEEL)
 	@touch $@
+
+shipped: setup-python  ## Install the package as users get it, in .venv: what benchmarks in Python measure
+	@$(PIP) install --quiet --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
+	  --config-settings build-dir=build/shipped .
+	@touch .venv/.installed
 
 test-python: .venv/.installed setup-test  ## Check the installed Python package
 	@.venv/bin/python -m pytest -q tests/python

@@ -51,8 +51,9 @@ std::optional<std::vector<Status>> Runner::start(Work& work, const Flying& flyin
   std::vector<Status> outcomes(work.units.size());
   is_under_way_ = false;
   batch_ = work.number;
-  Pieces pieces;
-  std::vector<size_t> owners;
+  auto& [pieces, owners, taken, together, whose, places] = sorting_;
+  pieces.clear();
+  owners.clear();
   for (size_t u = 0; u < work.units.size(); ++u) {
     const Handle& mine = work.submissions[u];
     for (size_t t = 0; t < work.units[u]->tensors.size(); ++t) {
@@ -61,12 +62,12 @@ std::optional<std::vector<Status>> Runner::start(Work& work, const Flying& flyin
       owners.push_back(u);
     }
   }
-  std::vector<bool> taken(pieces.size(), false);
+  taken.assign(pieces.size(), false);
   for (size_t first = 0; first < pieces.size(); ++first) {
     if (taken[first]) continue;
-    Pieces together;
-    std::vector<size_t> whose;
-    std::vector<uint32_t> places;
+    together.clear();
+    whose.clear();
+    places.clear();
     for (size_t i = first; i < pieces.size(); ++i) {
       if (taken[i] || (i != first && !fusible(*pieces[first].tensor, *pieces[i].tensor))) continue;
       taken[i] = true;
@@ -75,7 +76,7 @@ std::optional<std::vector<Status>> Runner::start(Work& work, const Flying& flyin
       places.push_back(static_cast<uint32_t>(i));
     }
     part_.clear();
-    if (together.size() < pieces.size() && observation_.traced()) part_ = std::move(places);
+    if (together.size() < pieces.size() && observation_.traced()) part_ = places;
     flying_ = flying.landed && together.size() == pieces.size() && !observation_.traced() ? &flying : nullptr;
     const Status status = run_pieces(together);
     flying_ = nullptr;

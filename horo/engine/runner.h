@@ -103,6 +103,16 @@ class Runner {
   Observation::Doing packing() const { return {batch_, part_, "MEMCPY_IN_FUSION_BUFFER"}; }
   Observation::Doing unpacking() const { return {batch_, part_, "MEMCPY_OUT_FUSION_BUFFER"}; }
 
+  /// What start() takes a batch apart with. Kept for the next one: small operations feel every allocation.
+  struct Sorting {
+    Pieces pieces;
+    std::vector<size_t> owners;
+    std::vector<bool> taken;
+    Pieces together;               ///< Of the pieces, what is run now;
+    std::vector<size_t> whose;     ///< their owners,
+    std::vector<uint32_t> places;  ///< and places in the batch.
+  };
+
   Carrier& carrier_;
   Scratch& scratch_;
   const Observation observation_;
@@ -113,6 +123,7 @@ class Runner {
   int last_device_ = 0;              ///< For what this rank has joined and has no tensor of.
   uint64_t batch_ = 0;               ///< The batch that is run.
   std::vector<uint32_t> part_;       ///< The places of it that are, if not all.
+  Sorting sorting_;
 };
 
 /// Rows of each member when `rows` are scattered: the first ones have one more where they cannot be equal.

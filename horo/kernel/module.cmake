@@ -40,3 +40,5 @@ kernel_isa(x86_64/crc32c_avx512.cc -msse4.2 -mpclmul ${kernel_avx512} -mvpclmulq
 kernel_isa(aarch64/neon.cc)
 kernel_isa(aarch64/sve.cc -march=armv8.2-a+sve+fp16+bf16)
 kernel_isa(aarch64/crc32c_armv8.cc -march=armv8-a+crc+crypto)
+# Files with instruction sets of their own stay files of their own.
+set_target_properties(horo_kernel PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)

@@ -152,11 +152,18 @@ class Collectives:
         return self._result(native, read, device, stream)
 
     def _result(
-        self, native: _horo.Handle, read: Callable[[_horo.Handle], Any], device: int = -1, stream: int | None = None
+        self,
+        native: _horo.Handle,
+        read: Callable[[_horo.Handle], Any] | None,
+        device: int = -1,
+        stream: int | None = None,
+        value: Any = None,
     ) -> Any:
-        if not self._wait:
-            return Handle(native, read, device)
-        return read(native) if native.done() else Handle(native, read, device).wait(stream)
+        """What `read` makes of it, or `value`: now or later."""
+        if self._wait and native.done():
+            return value if read is None else read(native)
+        handle = Handle(native, read, device, value)
+        return handle.wait(stream) if self._wait else handle
 
     def _reader(self, given: Sequence[Given], grouped: bool) -> Callable[[_horo.Handle], Any]:
         adapter = self._adapter
@@ -230,7 +237,7 @@ class Collectives:
                 world.take_back(base, "allreduce", process_set_number)
                 raise
             if given is None:
-                return self._result(native, lambda _: tensor)
+                return self._result(native, None, value=tensor)
         return self.hand_in(
             "allreduce",
             [given],

@@ -14,18 +14,21 @@ from horo.world import SLICE_SECONDS
 class Handle:
     """An operation under way: give it to poll() and synchronize(). Its arrays live until it is done, with it or not."""
 
-    __slots__ = ("__weakref__", "_native", "_read", "_value", "device")
+    __slots__ = ("__weakref__", "_native", "_read", "_value", "device", "taken")
 
-    def __init__(self, native: _horo.Handle | _horo.Batch, read: Callable[[Any], Any], device: int = -1) -> None:
+    def __init__(
+        self,
+        native: _horo.Handle | _horo.Batch,
+        read: Callable[[Any], Any] | None,
+        device: int = -1,
+        value: Any = None,
+    ) -> None:
+        """The result is `value`, or what `read` makes of it when it is there."""
         self._native = native
         self.device = device  # -1: the host.
-        self._read: Callable[[_horo.Handle], Any] | None = read
-        self._value: Any = None
-
-    @property
-    def taken(self) -> bool:
-        """Whether wait() has returned."""
-        return self._read is None
+        self._read = read
+        self._value = value
+        self.taken = False  # Whether wait() has returned.
 
     def done(self) -> bool:
         return self._native.done()
@@ -46,9 +49,10 @@ class Handle:
         # In slices, so that Ctrl-C ends the waiting; the operation goes on, and the arrays stay.
         while not self._wait(SLICE_SECONDS, stream):
             pass
-        read, self._read = self._read, None
-        if read is not None:
-            self._value = read(self._native)
+        if not self.taken:
+            read, self._read, self.taken = self._read, None, True
+            if read is not None:
+                self._value = read(self._native)
         return self._value
 
     def _wait(self, seconds: float, stream: int | None) -> bool:

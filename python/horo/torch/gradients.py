@@ -208,7 +208,7 @@ class Gradients:
             return False
         batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
         if batch is not None:
-            self.began(Handle(batch, lambda _: None), [])
+            self.began(Handle(batch, None), [])
         return batch is not None
 
     def _send_each(self, slots: list[Slot], *, together: bool) -> None:
@@ -251,7 +251,7 @@ class Gradients:
         self, natives: list[_horo.Reduction], sent: list[tuple[Slot | Parcel, Any, Any]], *, together: bool
     ) -> None:
         batch = self._runtime.reduce(natives, self.settings.process_set.number(), sent, together)
-        self.began(Handle(batch, lambda _: None), sent)
+        self.began(Handle(batch, None), sent)
 
     def began(self, handle: Handle, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
         self._under_way.append((handle, sent))

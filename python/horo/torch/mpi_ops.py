@@ -233,7 +233,7 @@ def synchronize(handle: Any) -> Any:
         raise ValueError(
             "this handle was synchronised before; keep what synchronize() returned, or hand the tensor in again"
         )
-    return handle.wait(completion_stream(handle.device))
+    return handle.wait() if handle.device < 0 else handle.wait(completion_stream(handle.device))
 
 
 __all__ = [

@@ -8,6 +8,8 @@ import pytest
 import torch
 from values import of_rank, of_ranks
 
+from horo.torch import compiling
+
 
 def leaf(rank: int, shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
     return of_rank(rank, shape, torch.float64, seed).requires_grad_()
@@ -114,6 +116,7 @@ def test_operations_without_gradients_cost_no_graph(hvd: ModuleType) -> None:
     assert before.shape == mine.shape
 
 
+@pytest.mark.filterwarnings("error:Dynamo does not know how to trace")
 def test_models_with_operations_inside_can_be_compiled(hvd: ModuleType) -> None:
     if hvd.size() != 2:
         pytest.skip("the compiler takes seconds to import; two ranks show it")
@@ -136,3 +139,17 @@ def test_models_with_operations_inside_can_be_compiled(hvd: ModuleType) -> None:
     calls = [str(node.target) for graph in broken for node in graph.graph.nodes if node.op == "call_function"]
     assert any("sin" in call for call in calls), "what is before the operation is compiled"
     assert any("cos" in call for call in calls), "and what comes after it"
+
+
+def test_only_what_is_compiled_pays_for_the_compiler(hvd: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    if hvd.size() != 2:
+        pytest.skip("the compiler takes seconds to import; two ranks show it")
+    import torch._dynamo
+
+    monkeypatch.setattr(torch.compiler, "disable", lambda *_: pytest.fail("called by nothing that is compiled"))
+    mine = torch.full((3,), float(hvd.rank()))
+    hvd.synchronize(hvd.allreduce_async_(mine, op=hvd.Sum))
+    assert mine.tolist() == [1.0] * 3
+    monkeypatch.setattr(compiling, "watcher", lambda: True)
+    with pytest.raises(BaseException, match="called by nothing that is compiled"):
+        compiling.uncompiled(hvd.rank)()
