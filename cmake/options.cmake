@@ -35,10 +35,6 @@ if(HORO_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${HORO_CCACHE})
 endif()
 
-if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  # A file needs 600 MiB at most: what the compiler collects as garbage before that costs a tenth of the build.
-  add_compile_options(-pipe --param=ggc-min-heapsize=1048576)
-endif()
 if(HORO_SANITIZE)
   add_compile_options(-fsanitize=${HORO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${HORO_SANITIZE})

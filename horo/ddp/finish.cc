@@ -71,12 +71,12 @@ Status Reducer::finish(Deadline deadline, std::span<std::byte* const> outputs, s
 Waited Reducer::collect(Deadline deadline, std::span<std::byte* const> outputs) {
   // Before anything is copied out it must be known what nobody used.
   if (map_ticket_ != 0) {
-    const Waited map = await_map(deadline);
+    Waited map = await_map(deadline);
     if (!map.ended || !map.status.ok()) return map;
   }
   for (; copied_ < tickets_.size(); ++copied_) {
     if (tickets_[copied_] != 0) {
-      const Waited bucket = pipeline_.wait(tickets_[copied_], deadline);
+      Waited bucket = pipeline_.wait(tickets_[copied_], deadline);
       if (!bucket.ended) return bucket;
       if (!bucket.status.ok()) {
         failure_ = bucket.status.prefixed(named_bucket(copied_));
@@ -86,7 +86,7 @@ Waited Reducer::collect(Deadline deadline, std::span<std::byte* const> outputs) 
     if (!needs_agreement()) copy_out(copied_, outputs);
   }
   if (!needs_agreement()) return {true, {}};
-  const Waited agreed = await_agreement(deadline);
+  Waited agreed = await_agreement(deadline);
   if (agreed.ended && agreed.status.ok()) {
     for (size_t bucket = 0; bucket < tickets_.size(); ++bucket) copy_out(bucket, outputs);
   }
@@ -94,7 +94,7 @@ Waited Reducer::collect(Deadline deadline, std::span<std::byte* const> outputs) 
 }
 
 Waited Reducer::await_map(Deadline deadline) {
-  const Waited map = pipeline_.wait(map_ticket_, deadline);
+  Waited map = pipeline_.wait(map_ticket_, deadline);
   if (!map.ended) return map;
   if (!map.status.ok()) {
     failure_ = map.status.prefixed("what the ranks used");
@@ -116,7 +116,7 @@ Waited Reducer::await_agreement(Deadline deadline) {
     agreement_ = std::make_unique<SingleExchange>(Exchange::Step{allreduce_of(DType::kI32, 1), flag, flag, 0});
     agreement_ticket_ = pipeline_.submit(agreement_.get());
   }
-  const Waited agreed = pipeline_.wait(agreement_ticket_, deadline);
+  Waited agreed = pipeline_.wait(agreement_ticket_, deadline);
   if (agreed.ended && !agreed.status.ok()) failure_ = agreed.status.prefixed("the end of an iteration");
   return agreed;
 }
@@ -224,7 +224,7 @@ Status Reducer::end_failed(Status why) {
   ++statistics_.failures;
   // Those two codes say that the iteration goes on.
   const bool misleads = why.code() == Code::kTimeout || why.code() == Code::kInterrupted;
-  return misleads ? Status(Code::kStopped, why.message()) : why;
+  return misleads ? Status(Code::kStopped, why.message()) : std::move(why);
 }
 
 }  // namespace horo::ddp

@@ -192,7 +192,7 @@ Status Queue::reduce(const horo_device_reduction& reduction) {
 Status Queue::finish(bool may_spin) {
   if (empty_) return {};
   empty_ = true;
-  const Status status = devices_.status(devices_.table().queue_finish(queue_, may_spin ? 1 : 0));
+  Status status = devices_.status(devices_.table().queue_finish(queue_, may_spin ? 1 : 0));
   awaited_.clear();
   return status;
 }

@@ -31,7 +31,7 @@ std::string own_folder() {
 }
 
 std::string cache_folder(const Config& config) {
-  const std::string given = config.get(kKernelCache);
+  std::string given = config.get(kKernelCache);
   if (given == "none") return "";
   if (!given.empty()) return given;
   // Several engines of a process may ask at once.

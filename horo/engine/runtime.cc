@@ -100,7 +100,7 @@ Status Runtime::open(RuntimeOptions& options) {
   HORO_TRY(open_set(0, everybody));
   engine_->keep_quorum(everybody);
   // Its first operation was the decision: from here on the others are in this job.
-  const Status rest = open_rest(options);
+  Status rest = open_rest(options);
   if (rest.ok() || !options.replaces) return rest;
   return {Code::kEvicted, text("the others went on in a larger job, which this rank could not follow into: ", rest)};
 }

@@ -101,7 +101,7 @@ void DeviceOperations::Call::write_output(bool is_input) {
 Status DeviceOperations::direct(Call& call) {
   ran_ = "direct";
   if (holds_) take_relay(call, true);
-  const Status status = put_into_queue(call);
+  Status status = put_into_queue(call);
   if (call.relay != nullptr && !call.flies && !status.ok()) (void)call.finish();  // The input may be copied still.
   return status;
 }

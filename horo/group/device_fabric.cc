@@ -218,7 +218,7 @@ Status DeviceOperations::await(const std::function<Result<bool>()>& done, Deadli
 
 Status DeviceOperations::on_fabric(Call& call, FabricLink& fabric, bool may_fly) {
   ran_ = "nccl";
-  const Status status = run_collective(call, fabric, may_fly);
+  Status status = run_collective(call, fabric, may_fly);
   if (call.flies) return status;
   if (status.ok()) return size() == 1 ? status : call.barrier();
   return fabric_failed(call, status);

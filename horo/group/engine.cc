@@ -168,7 +168,7 @@ void Engine::shutdown() {
   }
   for (Holding& holding : groups) holding.group->stop(shutdown_status(), Group::Leaving::kWholeRank);
   if (!control_) return;
-  for (Holding& holding : groups) retire(std::move(holding));
+  for (const Holding& holding : groups) retire(holding);
   control_->stop();
   untrack_fork(*control_);
 }
@@ -288,7 +288,7 @@ void Engine::remove_group(const std::shared_ptr<Group>& group) {
   }
   if (control_->forked()) return;
   group->stop(Status(Code::kStopped, "the group was destroyed"));
-  retire(std::move(holding));
+  retire(holding);
 }
 
 }  // namespace horo::group
