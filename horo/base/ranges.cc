@@ -1,6 +1,7 @@
 #include "horo/base/ranges.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "horo/base/text.h"
 
@@ -23,6 +24,11 @@ Result<uint64_t> Ranges::take(uint64_t bytes) {
 uint64_t Ranges::bytes_at(uint64_t begin) const {
   auto found = taken_.find(begin);
   return found == taken_.end() ? 0 : found->second;
+}
+
+uint64_t Ranges::begin_of(uint64_t at) const {
+  auto after = taken_.upper_bound(at);
+  return after == taken_.begin() ? begin_ : std::prev(after)->first;
 }
 
 }  // namespace horo

@@ -17,6 +17,8 @@ class Ranges {
   /// Of a range that was taken.
   void give_back(uint64_t begin) { taken_.erase(begin); }
   uint64_t bytes_at(uint64_t begin) const;
+  /// Where the range that holds `at` begins: one that is taken.
+  uint64_t begin_of(uint64_t at) const;
 
  private:
   uint64_t begin_, end_, unit_;

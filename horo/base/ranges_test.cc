@@ -12,6 +12,9 @@ TEST(Ranges, AreAlignedToTheirUnitWhateverItIs) {
     EXPECT_EQ(*ranges.take(unit + 1), unit);
     EXPECT_EQ(*ranges.take(unit), 3 * unit);
     EXPECT_EQ(ranges.bytes_at(unit), 2 * unit);
+    EXPECT_EQ(ranges.begin_of(0), 0u);
+    EXPECT_EQ(ranges.begin_of(unit), unit);
+    EXPECT_EQ(ranges.begin_of(3 * unit - 1), unit);
     ranges.give_back(unit);
     EXPECT_EQ(*ranges.take(2 * unit), unit);
     EXPECT_EQ(ranges.take(13 * unit).status().code(), Code::kUnavailable);

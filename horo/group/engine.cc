@@ -179,7 +179,7 @@ void Engine::retire(const Holding& holding) {
 }
 
 void Engine::give_back(const Holding& holding) {
-  if (holding.area != nullptr) memory_->free(holding.area);
+  if (holding.area != nullptr) memory_->free_area(holding.area);
   if (holding.page) memory_->free_page(*holding.page);
 }
 

@@ -178,6 +178,7 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
   space.size = size;
   space.names = near;
   space.own = {area, staging_bytes()};
+  space.own_buffers = memory_.get();
   space.policy = wait_policy();
   space.commit = [this, own = space.own, already = uint64_t{0}](size_t bytes) mutable -> Status {
     HORO_TRY(memory_->commit(own, bytes, already));
@@ -195,6 +196,7 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
       return Status(Code::kCorrupt, text("rank ", rank, " announced staging outside its segment"));
     }
     space.segments.push_back(segment);
+    space.buffers.push_back(link == nullptr ? memory_->buffers().memory() : link->memory->buffers.memory());
     space.areas.push_back(segment.data() + offset);
     space.lives.push_back(link == nullptr ? nullptr : &link->memory->header().life);
   }

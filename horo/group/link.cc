@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -14,7 +15,7 @@ namespace horo::group {
 
 namespace {
 
-constexpr size_t kDescriptors = 3;
+constexpr size_t kDescriptors = 4;
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434  // Linux 5.3; the same number on every architecture.
 #endif
@@ -30,12 +31,13 @@ Status pass_memory(net::Channel& channel, const Memory& memory, Deadline deadlin
   if (!process) return {Code::kUnavailable, text("cannot open a pidfd: ", std::strerror(errno))};
   net::Writer about;
   about.u64(memory.segment().memory().size());
+  about.u64(memory.buffers().memory().size());
   about.u64(memory.region().memory().size());
   about.raw(memory.header().nonce);
   HORO_TRY(channel.send(header_of(ControlType::kDescriptors), about.data()));
   HORO_TRY(channel.flush(deadline));
-  const std::array<int, kDescriptors> descriptors = {memory.segment().peer_fd().get(), memory.region().fd().get(),
-                                                     process.get()};
+  const std::array<int, kDescriptors> descriptors = {memory.segment().peer_fd().get(), memory.buffers().fd().get(),
+                                                     memory.region().fd().get(), process.get()};
   return channel.send_descriptors(descriptors, deadline);
 }
 
@@ -47,18 +49,21 @@ Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
   }
   net::Reader about(message.payload, "a peer's shared memory");
   const uint64_t segment_bytes = about.u64();
+  const uint64_t buffers_bytes = about.u64();
   const uint64_t region_bytes = about.u64();
   const auto nonce = about.raw(sizeof(RegionHeader::nonce));
   HORO_TRY(about.finish());
-  if (region_bytes < sizeof(RegionHeader) || region_bytes > Memory::kRegionBytes || segment_bytes > uint64_t{1} << 44) {
+  if (region_bytes < sizeof(RegionHeader) || region_bytes > Memory::kRegionBytes ||
+      std::max(segment_bytes, buffers_bytes) > uint64_t{1} << 44) {
     return Status(Code::kCorrupt, "a peer announced shared memory of an impossible size");
   }
   HORO_ASSIGN(auto descriptors, channel.receive_descriptors(kDescriptors, deadline));
   using transport::shm::Access;
   PeerMemory memory;
   HORO_ASSIGN(memory.segment, transport::shm::map_peer(descriptors[0], segment_bytes, Access::kRead));
-  HORO_ASSIGN(memory.region, transport::shm::map_peer(descriptors[1], region_bytes, Access::kReadWrite));
-  memory.process = std::move(descriptors[2]);
+  HORO_ASSIGN(memory.buffers, transport::shm::map_peer(descriptors[1], buffers_bytes, Access::kReadWrite));
+  HORO_ASSIGN(memory.region, transport::shm::map_peer(descriptors[2], region_bytes, Access::kReadWrite));
+  memory.process = std::move(descriptors[3]);
   if (std::memcmp(memory.header().nonce, nonce.data(), nonce.size()) != 0) {
     return Status(Code::kCorrupt, "the memory a peer passed is not the one it announced");
   }

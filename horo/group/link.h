@@ -19,7 +19,7 @@ namespace horo::group {
 
 /// Types of frames on control channels. The values travel on the wire.
 enum class ControlType : uint8_t {
-  kDescriptors = 1,  ///< Descriptors follow on the socket: segment, control region, process.
+  kDescriptors = 1,  ///< Descriptors follow on the socket: segment, buffers, control region, process.
   kMembership = 2,   ///< rendezvous::Message
   kProbe = 3,        ///< "Does your progress thread run?"
   kProbeAnswer = 4,
@@ -40,6 +40,7 @@ enum class ControlType : uint8_t {
 /// What a peer on the same host has passed to us.
 struct PeerMemory {
   transport::shm::Mapping segment;
+  transport::shm::Mapping buffers;
   transport::shm::Mapping region;
   net::UniqueFd process;  ///< pidfd: readable when the peer has ended, whoever still holds its sockets.
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(region.memory().data()); }

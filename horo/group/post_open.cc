@@ -40,7 +40,7 @@ Status Post::take_area() {
   Memory* memory = engine_.memory_.get();
   HORO_ASSIGN(auto area, memory->take_area(area_bytes(group_->size())));
   // Others may read it as long as they have the group.
-  engine_.control_->when_released(group_->id(), [memory, at = area.data()] { memory->free(at); });
+  engine_.control_->when_released(group_->id(), [memory, at = area.data()] { memory->free_area(at); });
   HORO_TRY(memory->commit(area, slots_bytes(group_->size()), 0));
   area_ = area;
   for (int member = 0; member < group_->size(); ++member) new (&slot(member)) RingSlot;

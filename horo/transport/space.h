@@ -1,5 +1,6 @@
-// Memory that the members of a group on one host share: a control page, and one segment per member that only its owner
-// writes. The members may be processes (shm) or threads of one process (inproc); what runs on it does not know.
+// Memory that the members of a group on one host share: a control page, one segment per member that only its owner
+// writes, and the buffers that each member hands out to callers, where peers put results. The members may be processes
+// (shm) or threads of one process (inproc); what runs on it does not know.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,24 @@ struct WaitPolicy {
   static WaitPolicy sleeping() { return {Duration::zero(), Duration::zero()}; }
 };
 
+/// All of [memory, memory + bytes) lies in `all`.
+inline bool holds(std::span<const std::byte> all, const std::byte* memory, size_t bytes) {
+  std::less<const std::byte*> before;  // Total order over unrelated pointers.
+  return !before(memory, all.data()) && !before(all.data() + all.size(), memory + bytes);
+}
+
+/// The buffers that a member hands out to its callers. Peers may write there, but only in an operation that the caller
+/// has given the buffer to, and from the moment all members have come to it until it ends.
+class Buffers {
+ public:
+  virtual ~Buffers() = default;
+  /// All of [memory, memory + bytes) lies there, and peers see what is in it.
+  virtual bool shows(const std::byte* memory, size_t bytes) const = 0;
+  /// An operation has failed in which a peer may have begun to write these whole pages, and who knows when it will
+  /// stop. From now on the memory is the caller's alone, and empty: peers go on writing to what is no longer there.
+  virtual void withdraw(std::span<std::byte> pages) = 0;
+};
+
 enum class Waited : uint8_t { kArrived, kRevoked, kTimeout };
 
 /// One member's view of the shared memory of its group.
@@ -45,9 +64,11 @@ struct Space {
   int size = 1;
   std::vector<int> names;  ///< The members' ranks in the job, for messages.
   ControlPage page;
-  /// The members' segments. Staging and the buffers that the library hands out lie in them.
+  /// The members' segments. Staging lies in them.
   std::vector<std::span<const std::byte>> segments;
-  std::vector<const std::byte*> areas;  ///< Everybody's staging area, for reading; areas[rank] == own.data().
+  std::vector<std::span<std::byte>> buffers;  ///< What the members hand out to callers.
+  Buffers* own_buffers = nullptr;             ///< Who answers for buffers[rank].
+  std::vector<const std::byte*> areas;        ///< Everybody's staging area, for reading; areas[rank] == own.data().
   std::span<std::byte> own;  ///< This member's staging area, a part of its segment; only this member writes it.
   /// Makes the first `bytes` of `own` real memory, or says why not. Called with growing sizes.
   std::function<Status(size_t bytes)> commit;

@@ -1,33 +1,16 @@
 #include "horo/collective/direct/allreduce.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 
 #include "horo/base/text.h"
+#include "horo/collective/direct/pointers.h"
+#include "horo/collective/direct/push.h"
 
 namespace horo::collective::direct {
 
 namespace {
-
-constexpr int kMaxInline = 64;  // Members whose pointers fit on the stack.
-
-/// Pointers to one range of everybody's data, in rank order.
-class Pointers {
- public:
-  explicit Pointers(int size) : size_(static_cast<size_t>(size)) {
-    if (size > kMaxInline) heap_.resize(size_);
-  }
-  const std::byte*& operator[](int member) { return data()[member]; }
-  std::span<const std::byte* const> span() { return {data(), size_}; }
-
- private:
-  const std::byte** data() { return heap_.empty() ? stack_.data() : heap_.data(); }
-  size_t size_;
-  std::array<const std::byte*, kMaxInline> stack_;
-  std::vector<const std::byte*> heap_;
-};
 
 Status exchanged(Protocol& protocol, const Call& call, const Reduction& reduction, size_t bytes) {
   HORO_TRY(protocol.exchange(call, {reduction.in, bytes}, bytes));
@@ -49,10 +32,11 @@ constexpr uint64_t kFar = 4;             // Times the cache of a core: tensors b
 enum class Holding : uint8_t {
   kRing,     ///< The last steps, in staging.
   kWhole,    ///< All of the round in staging, in the caller's layout.
-  kCallers,  ///< The caller's own buffer, which lies in the segment.
+  kCallers,  ///< The caller's own buffer, which lies among the library's.
 };
 
-/// What the arrival at a large operation carries: where peers find this member's data, as offsets in its segment.
+/// What the arrival at a large operation carries: where peers find this member's data, as offsets in its segment,
+/// or in its buffers.
 struct Descriptor {
   uint64_t contribution = 0;
   uint64_t result = 0;
@@ -60,7 +44,8 @@ struct Descriptor {
   uint64_t pair_ring = 1;      ///< The same if it is one of a pair.
   Holding contributions = Holding::kRing;
   Holding results = Holding::kRing;
-  uint8_t adds_fast = 1;  ///< Adding everything takes this member less time than fetching half of it added.
+  uint8_t takes_pushes = 0;  ///< Others may write its result.
+  uint8_t adds_fast = 1;     ///< Adding everything takes this member less time than fetching half of it added.
 };
 static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
 
@@ -85,6 +70,9 @@ class Sliced {
   Status describe();
   Status check(const Descriptor& descriptor, int member) const;
   bool is_paired() const;
+  bool all_take_pushes() const;
+  Status run_pushes();
+  const std::byte* base(int member, Holding holding) const;
   kernel::Placement reduced_placement() const;
   Status run_round(uint64_t index);
   Status run_steps();
@@ -138,6 +126,7 @@ class Sliced {
   bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
   bool contents_lost_ = false;
+  std::optional<uint64_t> offered_;  ///< Where others may write this member's result.
 
   // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds, and how
   // many steps of the others' slices have been pulled.
@@ -173,7 +162,9 @@ Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
       far_(reduction.count * element_ >= kFar * protocol.thresholds().cache_bytes) {}
 
 Status Sliced::run() {
-  HORO_TRY(describe());
+  Status described = describe();
+  if (!described.ok()) return offered_ ? end_pushes(protocol_, reduction_, *offered_, described) : described;
+  if (all_take_pushes()) return run_pushes();
   for (uint64_t index = 0; index < rounds_; ++index) {
     Status status = run_round(index);
     if (!status.ok()) return contents_lost_ ? status.with_contents_lost() : status;
@@ -185,8 +176,8 @@ Status Sliced::run() {
 // overwritten can be put back if the operation fails. A caller's buffer in the segment is used as it is.
 Status Sliced::describe() {
   const size_t bytes = reduction_.count * element_;
-  const auto in = protocol_.offset_in_segment(reduction_.in, bytes);
-  const auto out = takes() ? protocol_.offset_in_segment(reduction_.out, bytes) : std::nullopt;
+  const auto in = protocol_.offset_in_buffers(reduction_.in, bytes);
+  const auto out = takes() ? protocol_.offset_in_buffers(reduction_.out, bytes) : std::nullopt;
   const std::byte* segment = protocol_.space().segments[static_cast<size_t>(rank_)].data();
   const auto stage_at = static_cast<uint64_t>(stage(0) - segment);
   const Holding staged = in_place() ? Holding::kWhole : Holding::kRing;
@@ -197,6 +188,7 @@ Status Sliced::describe() {
                   .pair_ring = choose_pair_ring(ring),
                   .contributions = in ? Holding::kCallers : staged,
                   .results = out ? Holding::kCallers : staged,
+                  .takes_pushes = in && out && can_push(protocol_, reduction_, *out) ? uint8_t{1} : uint8_t{0},
                   .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype))};
   const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
   const bool needs_whole = mine.contributions == Holding::kWhole;
@@ -206,6 +198,10 @@ Status Sliced::describe() {
                     ? protocol_.commit(staged_bytes)
                     : Status(Code::kUnavailable, "HORO_STAGING is too small for so many ranks");
   if (!room.ok()) return protocol_.refuse(call_, room);
+  if (mine.takes_pushes != 0) {
+    offered_ = out;
+    bring_margins(protocol_, reduction_);
+  }
   HORO_TRY(protocol_.meet(call_, std::as_bytes(std::span(&mine, 1))));
   descriptors_.resize(static_cast<size_t>(size_));
   for (int member = 0; member < size_; ++member) {
@@ -233,9 +229,11 @@ uint64_t Sliced::choose_pair_ring(uint64_t ring) const {
 }
 
 Status Sliced::check(const Descriptor& descriptor, int member) const {
-  const uint64_t room = protocol_.space().segments[static_cast<size_t>(member)].size();
-  const uint64_t ring = ring_bytes(std::min(descriptor.ring, room / ring_bytes(1) + 1));
+  const uint64_t segment = protocol_.space().segments[static_cast<size_t>(member)].size();
+  const uint64_t buffers = protocol_.space().buffers[static_cast<size_t>(member)].size();
+  const uint64_t ring = ring_bytes(std::min(descriptor.ring, segment / ring_bytes(1) + 1));
   const auto fits = [&](Holding holding, uint64_t offset) {
+    const uint64_t room = holding == Holding::kCallers ? buffers : segment;
     const uint64_t bytes = holding == Holding::kCallers ? reduction_.count * element_
                            : holding == Holding::kWhole ? round_elements_ * element_
                                                         : ring;
@@ -272,7 +270,7 @@ Status Sliced::run_round(uint64_t index) {
 // Pairs write results straight to the caller, where nobody else reads them. A large separate output is in no cache.
 kernel::Placement Sliced::reduced_placement() const {
   const size_t bytes = reduction_.count * element_;
-  const bool straight = size_ == 2 && takes() && !protocol_.offset_in_segment(reduction_.out, 1);
+  const bool straight = size_ == 2 && takes() && !protocol_.offset_in_buffers(reduction_.out, 1);
   if (straight && !in_place() && bytes >= protocol_.thresholds().stream_bytes()) return kernel::Placement::kStreamed;
   if (!far_) return kernel::Placement::kCached;
   return paired_ && in_place() ? kernel::Placement::kReplacing : kernel::Placement::kFetched;
@@ -282,6 +280,23 @@ bool Sliced::is_paired() const {
   return size_ == 2 && std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) {
            return one.contributions != Holding::kCallers && one.results != Holding::kCallers && one.adds_fast != 0;
          });
+}
+
+bool Sliced::all_take_pushes() const {
+  return std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) {
+    return one.takes_pushes != 0 && one.contributions == Holding::kCallers && one.results == Holding::kCallers;
+  });
+}
+
+Status Sliced::run_pushes() {
+  std::vector<Place> places;
+  for (int member = 0; member < size_; ++member) {
+    const Descriptor& theirs = descriptor(member);
+    std::byte* buffers = protocol_.space().buffers[static_cast<size_t>(member)].data();
+    places.push_back({buffers + theirs.contribution, buffers + theirs.result,
+                      margins(theirs.result, reduction_.count * element_, protocol_.thresholds().page_bytes)});
+  }
+  return end_pushes(protocol_, reduction_, *offered_, push(protocol_, call_, reduction_, places, combine_));
 }
 
 // Every step is copied in and, when the peer's is there, reduced straight into the caller's memory while the own input
@@ -313,7 +328,7 @@ Status Sliced::reduce_with_peer(uint64_t step) {
   HORO_TRY(protocol_.wait_for(call_, peer, protocol_.words(peer).copied.word, count_after(step)));
   if (takes()) {
     const Descriptor& theirs = descriptor(peer);
-    const std::byte* base = protocol_.space().segments[static_cast<size_t>(peer)].data() + theirs.contribution;
+    const std::byte* base = this->base(peer, theirs.contributions) + theirs.contribution;
     Pointers inputs(2);
     inputs[rank_] = reduction_.in + (first_ + part.begin) * element_;
     inputs[peer] =
@@ -444,11 +459,17 @@ Sliced::Range Sliced::pair_range(uint64_t step) const {
   return {from, std::min(pair_elements_, elements_ - from)};
 }
 
+const std::byte* Sliced::base(int member, Holding holding) const {
+  const auto at = static_cast<size_t>(member);
+  const Space& space = protocol_.space();
+  return holding == Holding::kCallers ? space.buffers[at].data() : space.segments[at].data();
+}
+
 const std::byte* Sliced::contribution(int member, uint64_t step) const {
   const uint64_t begin = range(rank_, step).begin;
   if (member == rank_) return reduction_.in + (first_ + begin) * element_;
   const Descriptor& theirs = descriptor(member);
-  const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.contribution;
+  const std::byte* base = this->base(member, theirs.contributions) + theirs.contribution;
   if (theirs.contributions == Holding::kRing) return base + ring_slot(theirs, step, rank_);
   return base + ((theirs.contributions == Holding::kCallers ? first_ : 0) + begin) * element_;
 }
@@ -456,7 +477,7 @@ const std::byte* Sliced::contribution(int member, uint64_t step) const {
 const std::byte* Sliced::result(int member, uint64_t step) const {
   const uint64_t begin = range(member, step).begin;
   const Descriptor& theirs = descriptor(member);
-  const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.result;
+  const std::byte* base = this->base(member, theirs.results) + theirs.result;
   if (theirs.results == Holding::kRing) return base + ring_slot(theirs, step, size_);
   return base + ((theirs.results == Holding::kCallers ? first_ : 0) + begin) * element_;
 }

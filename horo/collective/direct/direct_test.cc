@@ -21,8 +21,12 @@ constexpr size_t kSegment = size_t{2} << 20;
 /// With caches of different sizes, so that members choose differently how they copy and how long their rings are.
 Thresholds small_thresholds(int rank) {
   const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
-  return {
-      .slot_bytes = 1024, .slot_bytes_many = 512, .step_bytes = 4096, .pair_step_bytes = 1024, .cache_bytes = cache};
+  return {.slot_bytes = 1024,
+          .slot_bytes_many = 512,
+          .step_bytes = 4096,
+          .pair_step_bytes = 1024,
+          .cache_bytes = cache,
+          .page_bytes = 256};
 }
 
 float value(int rank, uint64_t element) {
@@ -136,6 +140,36 @@ TEST_P(Direct, BuffersOfTheLibraryMayBeOverwrittenAsSoonAsTheCallReturns) {
         if (in_place) std::memcpy(output.data(), buffer, count * sizeof(float));
         std::memset(buffer, 0xFF, count * sizeof(float));
         ASSERT_EQ(output, expected_of(operation, ranks, rank, count)) << transport::name(kind) << " turn " << turn;
+      }
+    }
+  });
+}
+
+// Buffers that begin and end anywhere, on every rank elsewhere; what lies beside them stays.
+TEST_P(Direct, AllreduceWhereAllHaveBuffersOfTheLibraryGivesTheSame) {
+  const int ranks = GetParam();
+  Fabric fabric(ranks, kSegment);
+  constexpr std::byte kBeside{0x5A};
+  run_ranks(ranks, [&](int rank) {
+    Caller caller(fabric, rank);
+    const auto buffers = fabric.segment(rank).subspan(kStaging);
+    for (uint64_t count : {200, 256, 257, 300, 1024, 5000, 60001}) {
+      for (uint64_t shift : {0, 1, 63, 64, 77}) {
+        for (bool in_place : {true, false}) {
+          Operation operation = operation_of(Kind::kAllreduce, ranks, rank, count, 0);
+          const std::vector<float> expected = expected_of(operation, ranks, rank, count);
+          const std::vector<float> input = input_of(operation, rank);
+          const uint64_t bytes = count * sizeof(float);
+          std::memset(buffers.data(), 0x5A, 2048 + bytes);
+          std::byte* out = buffers.data() + 256 + shift * static_cast<uint64_t>(rank + 1) % 200 * sizeof(float);
+          std::byte* in = in_place ? out : buffers.data() + buffers.size() / 2 + shift * sizeof(float);
+          std::memcpy(in, input.data(), bytes);
+          ASSERT_TRUE(caller.call(operation, in, out).ok());
+          ASSERT_EQ(std::memcmp(out, expected.data(), bytes), 0) << count << " shifted by " << shift;
+          EXPECT_TRUE(in_place || std::memcmp(in, input.data(), bytes) == 0);
+          EXPECT_EQ(out[-1], kBeside);
+          EXPECT_EQ(out[bytes], kBeside);
+        }
       }
     }
   });

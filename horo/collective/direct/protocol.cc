@@ -92,14 +92,13 @@ Status Protocol::refuse(const Call& call, const Status& why) {
 Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {
   if (bytes <= transport::kInlineBytes) return meet(call, mine);
   // All members came to the last meeting, so nobody reads what was brought to the one before it, in this slot.
-  std::byte* slot = space_.own.data() + ((meeting_ + 1) % kSlots) * thresholds_.slot_bytes;
-  if (!mine.empty()) std::memcpy(slot, mine.data(), mine.size());
+  if (!mine.empty()) std::memcpy(next_slot(), mine.data(), mine.size());
   return meet(call, {});
 }
 
 const std::byte* Protocol::contribution(int member, size_t bytes) const {
   if (bytes <= transport::kInlineBytes) return payload(member);
-  return space_.areas[static_cast<size_t>(member)] + (meeting_ % kSlots) * thresholds_.slot_bytes;
+  return slot(member);
 }
 
 Status Protocol::commit(size_t bytes) {
@@ -109,11 +108,16 @@ Status Protocol::commit(size_t bytes) {
   return {};
 }
 
-std::optional<uint64_t> Protocol::offset_in_segment(const std::byte* memory, size_t bytes) const {
-  std::span<const std::byte> segment = space_.segments[static_cast<size_t>(rank())];
-  std::less<const std::byte*> before;  // Total order over unrelated pointers.
-  if (before(memory, segment.data()) || before(segment.data() + segment.size(), memory + bytes)) return std::nullopt;
-  return static_cast<uint64_t>(memory - segment.data());
+std::optional<uint64_t> Protocol::offset_in_buffers(const std::byte* memory, size_t bytes) const {
+  if (space_.own_buffers == nullptr || !space_.own_buffers->shows(memory, bytes)) return std::nullopt;
+  return static_cast<uint64_t>(memory - space_.buffers[static_cast<size_t>(rank())].data());
+}
+
+bool Protocol::all_came() const {
+  for (int member = 0; member < size(); ++member) {
+    if (arrival(member).word.read().count() < meeting_) return false;
+  }
+  return true;
 }
 
 }  // namespace horo::collective::direct

@@ -20,6 +20,7 @@
 
 #include "horo/base/deadline.h"
 #include "horo/base/status.h"
+#include "horo/base/system.h"
 #include "horo/kernel/reduce.h"
 #include "horo/transport/signature.h"
 #include "horo/transport/space.h"
@@ -52,6 +53,7 @@ struct Thresholds {
   /// input is read a second time.
   size_t pair_step_bytes = kPairStepBytes;
   size_t cache_bytes = kernel::cache_bytes();
+  size_t page_bytes = page_size();  ///< What a caller's buffer can be taken away from peers by.
   /// From here on copies pass the cache by.
   size_t stream_bytes() const { return kernel::stream_threshold() / kernel::cache_bytes() * cache_bytes; }
 };
@@ -76,6 +78,13 @@ class Protocol {
   /// Step `step` after the last meeting, as the progress words count.
   uint64_t count(uint64_t step) const { return transport::progress_count(meeting_, step); }
 
+  /// slot_bytes that go with the arrival at the next meeting.
+  std::byte* next_slot() const { return space_.own.data() + slot_offset(meeting_ + 1); }
+  /// What `member` put there for the last meeting. Valid as its payload is.
+  const std::byte* slot(int member) const { return space_.areas[static_cast<size_t>(member)] + slot_offset(meeting_); }
+  /// Of the last meeting. When the group is revoked the answer is final, and the same to everybody.
+  bool all_came() const;
+
   /// meet() that carries up to slot_bytes. `bytes` is the largest contribution of any member, equal everywhere.
   Status exchange(const Call& call, std::span<const std::byte> mine, size_t bytes);
   /// What `member` gave to exchange().
@@ -98,10 +107,11 @@ class Protocol {
   static constexpr size_t kSlots = 4;
   size_t slots_bytes() const { return kSlots * thresholds_.slot_bytes; }
 
-  /// Where `memory` lies in this member's segment, if it does.
-  std::optional<uint64_t> offset_in_segment(const std::byte* memory, size_t bytes) const;
+  /// Where `memory` lies in this member's buffers, if it does and peers see it there.
+  std::optional<uint64_t> offset_in_buffers(const std::byte* memory, size_t bytes) const;
 
  private:
+  size_t slot_offset(uint64_t meeting) const { return meeting % kSlots * thresholds_.slot_bytes; }
   transport::Arrival& arrival(int member) const { return words(member).arrival[meeting_ & 1]; }
   Status gather(const Call& call, std::span<const std::byte> payload);
   Status compare(const Call& call) const;

@@ -53,7 +53,8 @@ Status Stream::choose_ring(Descriptor& mine) {
 
 Status Stream::check(const Descriptor& theirs, int member) const {
   const auto at = static_cast<size_t>(member);
-  const uint64_t room = protocol_.space().segments[at].size();
+  const uint64_t room =
+      theirs.in_place != 0 ? protocol_.space().buffers[at].size() : protocol_.space().segments[at].size();
   const uint64_t bytes = theirs.in_place != 0 ? flow_.take[at] : slot_ * std::min(theirs.ring, room / slot_ + 1);
   if (theirs.ring > 0 && bytes <= room && theirs.offset <= room - bytes) return {};
   return Status(Code::kCorrupt, text("rank ", protocol_.space().names[at],
@@ -65,7 +66,7 @@ Status Stream::meet() {
   const std::byte* segment = protocol_.space().segments[static_cast<size_t>(protocol_.rank())].data();
   if (!flow_.give.empty()) {
     std::optional<uint64_t> place;
-    if (!flow_.per_taker) place = protocol_.offset_in_segment(flow_.give[0].data(), flow_.give[0].size());
+    if (!flow_.per_taker) place = protocol_.offset_in_buffers(flow_.give[0].data(), flow_.give[0].size());
     mine.in_place = place.has_value() ? 1 : 0;
     mine.offset = place.value_or(static_cast<uint64_t>(protocol_.staging().data() - segment));
     Status room = place ? Status() : choose_ring(mine);
@@ -116,8 +117,9 @@ const std::byte* Stream::piece(int member, uint64_t step) const {
   const auto rank = static_cast<size_t>(protocol_.rank());
   if (member == protocol_.rank()) return flow_.give[flow_.per_taker ? rank : 0].data() + offset;
   const Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
-  const std::byte* base = protocol_.space().segments[static_cast<size_t>(member)].data() + theirs.offset;
-  if (theirs.in_place != 0) return base + offset;
+  const auto at = static_cast<size_t>(member);
+  if (theirs.in_place != 0) return protocol_.space().buffers[at].data() + theirs.offset + offset;
+  const std::byte* base = protocol_.space().segments[at].data() + theirs.offset;
   return base + (step % theirs.ring) * slot_ + (flow_.per_taker ? rank * piece_ : 0);
 }
 

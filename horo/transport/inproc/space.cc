@@ -1,5 +1,6 @@
 #include "horo/transport/inproc/space.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <numeric>
@@ -31,13 +32,21 @@ Space Fabric::space(int rank, size_t staging_bytes) {
   space.names.resize(static_cast<size_t>(size_));
   std::iota(space.names.begin(), space.names.end(), 0);
   space.page = ControlPage(page_.get(), size_);
+  space.own_buffers = this;
   space.own = segment(rank).first(staging_bytes);
   for (int member = 0; member < size_; ++member) {
     space.segments.push_back(segment(member));
+    space.buffers.push_back(segment(member).subspan(staging_bytes));
     space.areas.push_back(segment(member).data());
     space.lives.push_back(member == rank ? nullptr : &lives_[static_cast<size_t>(member)]);
   }
   return space;
+}
+
+bool Fabric::shows(const std::byte* memory, size_t bytes) const {
+  return std::any_of(segments_.begin(), segments_.end(), [&](const Memory& one) {
+    return holds({one.get(), segment_bytes_}, memory, bytes);
+  });
 }
 
 }  // namespace horo::transport::inproc

@@ -123,6 +123,13 @@ void Segment::release(size_t begin, size_t bytes) const {
                   static_cast<off_t>(last - first));
 }
 
+void Segment::withdraw(size_t begin, size_t bytes) const {
+  void* memory = mmap(this->memory().data() + begin, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  HORO_CHECK(memory != MAP_FAILED, "cannot take a caller's memory away from peers that may still write it");
+  release(begin, bytes);
+}
+
 void Segment::set_inherited(size_t begin, size_t bytes, bool inherited) const {
   const size_t page = page_size();
   const size_t first = begin / page * page;

@@ -1,4 +1,4 @@
-// Memory of one rank that its peers can read and only it can write.
+// Memory of one rank that its peers see: for reading, or for writing too.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class Segment {
  public:
   /// Peers can only read it: a peer's writable mapping, its mprotect and its truncate are refused.
   static Result<Segment> create_private(const std::string& name, size_t bytes);
-  /// Writable by peers: for control pages.
+  /// Writable by peers: for control pages, and for callers' buffers.
   static Result<Segment> create_shared(const std::string& name, size_t bytes);
 
   std::span<std::byte> memory() const { return mapping_.memory(); }
@@ -47,6 +47,9 @@ class Segment {
   /// Gives whole pages of [begin, begin + bytes) back to the system; they read as zeros until they are touched again.
   /// Nobody may need what was in them. Does nothing where the system has no way to.
   void release(size_t begin, size_t bytes) const;
+  /// Puts other memory in place of whole pages of this process's mapping, zeros that nobody else sees, for good. Peers
+  /// keep theirs. What was there goes back to the system.
+  void withdraw(size_t begin, size_t bytes) const;
   /// Whether a forked child sees this range. At first it sees nothing of a segment.
   void set_inherited(size_t begin, size_t bytes, bool inherited) const;
 
