@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kRanks = 4;
 constexpr auto kHangLimit = std::chrono::seconds(10);
+constexpr uint64_t kLeftAlone = 0x0707070707070707;
 constexpr uint64_t kTurnsAfter = 1'000'000;  // Turns of the group of the survivors, apart from those of the world.
 
 enum class Transport : uint8_t { kShm, kTcp, kMixed };
@@ -38,6 +39,7 @@ struct Kill {
   Transport transport = Transport::kShm;
   int victim = 0;
   const char* hosts = "aaaa";  ///< Of each rank.
+  bool library = false;        ///< Calls are made in memory that the library allocated.
   bool children = false;       ///< Each rank has a forked and a spawned child alive.
   std::chrono::microseconds after{};
 
@@ -49,13 +51,15 @@ struct Kill {
     if (test_count("TEST_MIXED", 0) > 0) transport = Transport::kMixed;
     victim = static_cast<int>(random() % kRanks);
     children = random() % 3 == 0;
+    library = random() % 3 == 0;
     after = std::chrono::microseconds(random() % 15'000);
     constexpr const char* kMixtures[] = {"aabb", "aaab", "abbc", "abab"};
     if (transport == Transport::kMixed) hosts = kMixtures[random() % std::size(kMixtures)];
   }
   std::string to_string() const {
     return text("TEST_SEED=", seed, " TEST_KILLS=1 (", name(transport), " ", hosts, ", victim ", victim,
-                children ? ", with children" : "", ", after ", after.count(), " us)");
+                library ? ", in the library's memory" : "", children ? ", with children" : "", ", after ",
+                after.count(), " us)");
   }
 };
 
@@ -102,6 +106,21 @@ int complain(const std::string& words) {
 
 int64_t nanoseconds(Time time) { return time.time_since_epoch().count(); }
 
+constexpr uint64_t kMostElements = 512 * 1024;
+
+Result<std::span<uint64_t>> memory_for_calls(group::Engine& engine, const Kill& kill) {
+  if (!kill.library) return std::span<uint64_t>();
+  const uint64_t elements = 2 * kMostElements + RandomCall::kBeside;
+  HORO_ASSIGN(auto memory, engine.allocate(elements * sizeof(uint64_t)));
+  return std::span(reinterpret_cast<uint64_t*>(memory.data()), elements);
+}
+
+/// Empty, or what is wrong with the caller's memory after a failure.
+std::string lost_contents(const Kill& kill, const RandomCall& call, const Status& status) {
+  if (status.contents_intact()) return call.changed_input();
+  return kill.library && call.in_place() ? "" : "the contents are said to be lost, which were staged";
+}
+
 /// After the loss: everything else on the old group fails, and the survivors make a group that works.
 int go_on(group::Engine& engine, const Kill& kill, uint64_t turn) {
   group::Group& world = engine.world();
@@ -137,9 +156,12 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
   if (engine.rank() == kill.victim) {
     if (Status status = become_large(); !status.ok()) return complain(status.to_string());
   }
+  auto memory = memory_for_calls(engine, kill);
+  if (!memory.ok()) return complain(memory.status().to_string());
   tell("ready\n");
   for (uint64_t turn = 1;; ++turn) {
-    RandomCall call({.seed = kill.seed, .turn = turn}, world.ranks(), world.member());
+    RandomCall call({.seed = kill.seed, .turn = turn, .most_elements = kMostElements, .memory = *memory}, world.ranks(),
+                    world.member());
     const Status status = call.run(world);
     const Time now = Clock::now();
     if (status.ok()) {
@@ -150,15 +172,17 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
       }
       continue;
     }
-    if (auto changed = call.changed_input(); !changed.empty()) return complain(changed);
-    if (!status.contents_intact()) return complain("staged, but the contents are said to be lost");
+    if (auto lost = lost_contents(kill, call, status); !lost.empty()) return complain(lost);
+    std::fill(memory->begin(), memory->end(), kLeftAlone);
     if (status.lost() != std::vector<int>{kill.victim}) {
       return complain(text("operation ", turn, " (", call.to_string(), "): ", status.to_string()));
     }
     // The first failure: that its number is equal everywhere says that every operation before succeeded everywhere.
     tell(text("failed ", status.operation().value_or(0), " ", code_name(status.code()), " ", nanoseconds(now), " in ",
               call.to_string(), "\n"));
-    return go_on(engine, kill, turn);
+    if (int code = go_on(engine, kill, turn); code != 0) return code;
+    const bool alone = std::all_of(memory->begin(), memory->end(), [](uint64_t value) { return value == kLeftAlone; });
+    return alone ? 0 : complain("somebody wrote to the caller's memory after the operation had failed");
   }
 }
 

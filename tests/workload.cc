@@ -142,8 +142,19 @@ void RandomCall::fill() {
   const int rank = ranks_[static_cast<size_t>(member_)];
   const uint64_t count = input_count();
   const uint64_t results = operation_.result_count(member_);
-  in_.assign((in_place_ ? std::max(count, results) : count) + 1, kUntouched);
-  if (!in_place_) out_.assign(results + 1, kUntouched);
+  const uint64_t inputs = (in_place_ ? std::max(count, results) : count) + 1;
+  const uint64_t outputs = in_place_ ? 0 : results + 1;
+  std::span<uint64_t> memory = of_.memory;
+  if (memory.empty()) {
+    own_.resize(inputs + outputs);
+    memory = own_;
+  } else {
+    memory = memory.subspan((of_.turn * 37 + static_cast<uint64_t>(rank) * 131) % (kBeside / 2));
+  }
+  in_ = memory.first(inputs);
+  out_ = memory.subspan(inputs, outputs);
+  std::fill(in_.begin(), in_.end(), kUntouched);
+  std::fill(out_.begin(), out_.end(), kUntouched);
   for (uint64_t i = 0; i < count; ++i) in_[i] = input_value(rank, i);
 }
 
@@ -179,7 +190,7 @@ uint64_t RandomCall::expected(uint64_t index) const {
 }
 
 std::string RandomCall::wrong_result() const {
-  const std::vector<uint64_t>& result = in_place_ ? in_ : out_;
+  const std::span<const uint64_t> result = in_place_ ? in_ : out_;
   const uint64_t count = operation_.result_count(member_);
   for (uint64_t i = 0; i < count; ++i) {
     if (result[i] == expected(i)) continue;

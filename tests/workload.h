@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,10 @@ class RandomCall {
     uint64_t seed = 0;
     uint64_t turn = 0;
     uint64_t most_elements = 512 * 1024;
+    /// Where the call puts what it gives and gets: room for both, and for kBeside elements. Else in memory of its own.
+    std::span<uint64_t> memory{};
   };
+  static constexpr uint64_t kBeside = 4096;
   RandomCall(const Of& of, std::vector<int> ranks, int member);
 
   const collective::Operation& operation() const { return operation_; }
@@ -69,8 +73,9 @@ class RandomCall {
   collective::Operation operation_;
   std::vector<std::vector<uint64_t>> matrix_;  ///< Of an alltoall: sent by each to each.
   bool in_place_ = false;
-  uint64_t all_ = 0;  ///< The sum of everybody's 16^rank.
-  std::vector<uint64_t> in_, out_;
+  uint64_t all_ = 0;           ///< The sum of everybody's 16^rank.
+  std::vector<uint64_t> own_;  ///< Unless memory was given.
+  std::span<uint64_t> in_, out_;
 };
 
 }  // namespace horo::test

@@ -85,6 +85,10 @@ void BufferPool::take_back(std::span<std::byte> buffer, Time now) {
   std::unique_lock lock(mutex_);
   --counts_.lent;
   counts_.lent_bytes -= buffer.size();
+  if (!source_.shared(buffer)) {
+    lock.unlock();
+    return source_.free(buffer.data());
+  }
   ++counts_.idle;
   counts_.idle_bytes += buffer.size();
   idle_.push_back({buffer, now});

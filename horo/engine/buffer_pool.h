@@ -15,10 +15,12 @@
 
 namespace horo::engine {
 
-/// Where a pool gets memory from: best what peers can read (group::Engine::allocate()).
+/// Where a pool gets memory from: best what peers see (group::Engine::allocate()).
 struct BufferSource {
   std::function<Result<std::span<std::byte>>(uint64_t bytes)> allocate;
   std::function<void(std::byte*)> free;
+  /// Whether it still is what allocate() gave. If not, it is not lent again.
+  std::function<bool(std::span<std::byte>)> shared;
 };
 
 struct BufferPoolOptions {
@@ -29,9 +31,9 @@ struct BufferPoolOptions {
 /// Lends buffers; one that comes back is kept for the next until it has not been used for `patience`. There are never
 /// more buffers than were lent at the same time: one that is too small makes room for a larger one.
 ///
-/// A buffer is given back when its operation has ended on this rank. Peers do not read it any more then: an operation
-/// that succeeds with a buffer in shared memory has waited until everybody has taken what lay there, and what members
-/// read in one that fails is dropped.
+/// A buffer is given back when its operation has ended on this rank. Peers neither read nor write it any more then: an
+/// operation that succeeds with a buffer in shared memory has waited until everybody is done with what lies there, and
+/// one that fails takes it away from them.
 ///
 /// Thread-safe. Nothing here waits or wakes by itself: whoever owns the pool calls trim() when it says.
 class BufferPool {

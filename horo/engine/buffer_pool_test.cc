@@ -20,12 +20,14 @@ class Source {
  public:
   BufferSource functions() {
     return {.allocate = [this](uint64_t bytes) -> Result<std::span<std::byte>> { return allocate(bytes); },
-            .free = [this](std::byte* memory) { free(memory); }};
+            .free = [this](std::byte* memory) { free(memory); },
+            .shared = [this](std::span<std::byte> memory) { return memory.data() != lost_; }};
   }
   uint64_t bytes() const { return bytes_; }
   uint64_t highest() const { return highest_; }
   uint64_t allocations() const { return allocations_; }
   void limit(uint64_t bytes) { limit_ = bytes; }
+  void lose(const std::byte* memory) { lost_ = memory; }
 
  private:
   Result<std::span<std::byte>> allocate(uint64_t bytes) {
@@ -48,6 +50,7 @@ class Source {
 
   std::mutex mutex_;
   std::map<std::byte*, uint64_t> taken_;
+  const std::byte* lost_ = nullptr;
   uint64_t next_ = 0, bytes_ = 0, highest_ = 0, allocations_ = 0, limit_ = UINT64_MAX;
 };
 
@@ -72,6 +75,16 @@ TEST(BufferPool, LendsTheSameMemoryAgain) {
   EXPECT_EQ(f.lend(2 * kMiB).data(), first.data());
   EXPECT_EQ(f.source.allocations(), 1u);
   EXPECT_NE(f.lend(2 * kMiB).data(), first.data()) << "it is lent";
+}
+
+TEST(BufferPool, DoesNotLendAgainWhatPeersNoLongerSee) {
+  Fixture f;
+  const auto first = f.lend(3 * kMiB);
+  f.source.lose(first.data());
+  f.pool.take_back(first, f.now);
+  EXPECT_EQ(f.source.bytes(), 0u);
+  EXPECT_EQ(f.pool.counts().idle, 0u);
+  EXPECT_NE(f.lend(3 * kMiB).data(), first.data());
 }
 
 TEST(BufferPool, WastesAtMostAFourth) {

@@ -121,7 +121,8 @@ Runtime::~Runtime() { shutdown(); }
 // As much is kept as the largest operations that tensors are put together for need: what is given, and the result.
 std::unique_ptr<BufferPool> Runtime::make_pool() {
   BufferSource source{.allocate = [this](uint64_t bytes) { return engine_->allocate(bytes); },
-                      .free = [this](std::byte* memory) { engine_->free(memory); }};
+                      .free = [this](std::byte* memory) { engine_->free(memory); },
+                      .shared = [this](std::span<std::byte> memory) { return engine_->shows(memory); }};
   BufferPoolOptions options;
   options.most_idle = std::max(kLeastKept, 2 * std::min(kMostKept, negotiation_.coordinator.fusion.threshold));
   return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });

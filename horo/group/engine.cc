@@ -205,6 +205,10 @@ void Engine::free(std::byte* memory) {
   plain_buffers_.erase(memory);
 }
 
+bool Engine::shows(std::span<const std::byte> memory) const {
+  return !memory_ || memory_->shows(memory.data(), memory.size());
+}
+
 Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& ranks, Deadline deadline) {
   if (control_->forked()) return Status(Code::kForked, "a forked child cannot make groups");
   HORO_TRY(check_ranks(ranks, options_.rank, options_.size));

@@ -86,9 +86,11 @@ class Engine {
   /// The engine forgets the group; it ends with its last handle.
   void remove_group(const std::shared_ptr<Group>& group);
 
-  /// Memory that peers on this host can read, so that an operation on it needs no copy in. Freed by free() or the end.
+  /// Memory that peers on this host see, so that an operation on it needs no copy in. Freed by free() or the end.
   Result<std::span<std::byte>> allocate(size_t bytes);
   void free(std::byte* memory);
+  /// Whether peers still see it: not what was in an allreduce that failed, where they may have been writing.
+  bool shows(std::span<const std::byte> memory) const;
 
   /// For one that started but that nobody will use: its rank can be taken again, by this process too. Before
   /// shutdown().
