@@ -167,8 +167,9 @@ int horo_engine_local_size(const horo_engine* engine);
 uint64_t horo_engine_epoch(const horo_engine* engine);
 size_t horo_engine_members(const horo_engine* engine, int* ranks, size_t capacity);
 
-/* Memory that peers on this host can read: operations on it need no copy in. A failed in-place operation on it may have
- * changed it. Aligned to a page. */
+/* Memory that peers on this host see: operations on it need no copy in, and an allreduce of what lies in such memory on
+ * all ranks is written there by all. Between calls nobody else touches it. An operation in place on it that fails may
+ * lose what was in it. Aligned to a page. */
 horo_status* horo_buffer_allocate(horo_engine* engine, size_t bytes, void** memory);
 void horo_buffer_free(horo_engine* engine, void* memory);
 /* Announces memory that will be used often. Shared memory and sockets need nothing; a fabric with registered memory
@@ -431,10 +432,10 @@ horo_status* horo_handle_result(const horo_handle* handle, size_t index, horo_re
 /* The operation goes on if it is not done. */
 void horo_handle_destroy(horo_handle* handle);
 
-/* Memory that peers on this host can read: tensors that lie in it are reduced where they are, without a copy in,
- * whether or not the other ranks' lie in such memory. A reduction in place that fails may have changed it. Aligned to a
- * page. It stays valid after the runtime's shutdown, until it is destroyed, which must not happen while an operation
- * uses it.
+/* Memory that peers on this host see: tensors that lie in it are reduced where they are, without a copy in, whether or
+ * not the other ranks' lie in such memory, and fastest if they do. A reduction in place that fails may lose what was in
+ * it. Aligned to a page. It stays valid after the runtime's shutdown, until it is destroyed, which must not happen
+ * while an operation uses it.
  */
 horo_status* horo_runtime_allocate(horo_runtime* runtime, size_t bytes, horo_memory** memory);
 void* horo_memory_address(const horo_memory* memory);
