@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "tests/launcher/launched.h"
 #include "tests/process.h"
@@ -23,17 +24,19 @@ constexpr uint64_t kMiB = 1 << 20;
 constexpr size_t kTensors = 32;
 constexpr size_t kElements = 1 << 17;  ///< Of each tensor: 512 KiB, so that 16 MiB are put together.
 
-/// Bytes of a rank's shared memory that are real, and what all its mappings hold of shared memory.
-uint64_t segment_bytes(pid_t pid, int rank) {
-  const std::string folder = text("/proc/", pid, "/fd/"), name = text("/memfd:horo-rank-", rank, " ");
+/// Bytes of a rank's segment and buffers that are real, and what all its mappings hold of shared memory.
+uint64_t shared_bytes(pid_t pid, int rank) {
+  const std::string folder = text("/proc/", pid, "/fd/");
+  const std::string segment = text("/memfd:horo-rank-", rank, " "), buffers = text("/memfd:horo-buffers-", rank, " ");
+  std::map<std::string, uint64_t> bytes;  // By name: a file may have several descriptors.
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
     struct stat file {};
-    if (!target.starts_with(name) || stat(entry.path().c_str(), &file) != 0) continue;
-    return static_cast<uint64_t>(file.st_blocks) * 512;
+    if (!target.starts_with(segment) && !target.starts_with(buffers)) continue;
+    if (stat(entry.path().c_str(), &file) == 0) bytes[target] = static_cast<uint64_t>(file.st_blocks) * 512;
   }
-  return 0;
+  return bytes[segment + "(deleted)"] + bytes[buffers + "(deleted)"];
 }
 
 uint64_t resident_shared_bytes(pid_t pid) {
@@ -94,15 +97,15 @@ TEST(Buffers, PagesGoBackToTheSystemAfterABurstAndThenNothingWakesUp) {
   ASSERT_TRUE(job);
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(job->next_line(rank, Deadline::after_seconds(30)).ok());
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_GE(segment_bytes(job->pid(rank), rank), kTensors * kElements * sizeof(float)) << "rank " << rank;
+    EXPECT_GE(shared_bytes(job->pid(rank), rank), kTensors * kElements * sizeof(float)) << "rank " << rank;
   }
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(job->next_line(rank, Deadline::after_seconds(30)).ok());
   for (int rank = 0; rank < 2; ++rank) {
     const auto returned = [&] {
-      return segment_bytes(job->pid(rank), rank) <= 2 * kMiB && resident_shared_bytes(job->pid(rank)) <= 8 * kMiB;
+      return shared_bytes(job->pid(rank), rank) <= 2 * kMiB && resident_shared_bytes(job->pid(rank)) <= 8 * kMiB;
     };
     EXPECT_TRUE(eventually(returned, Deadline::after_seconds(10)))
-        << "rank " << rank << " shares " << segment_bytes(job->pid(rank), rank) << " bytes and sees "
+        << "rank " << rank << " shares " << shared_bytes(job->pid(rank), rank) << " bytes and sees "
         << resident_shared_bytes(job->pid(rank)) << ", its peer's too";
   }
   EXPECT_EQ(job->next_line(0, Deadline::after(milliseconds(300))).status().code(), Code::kTimeout);
@@ -199,10 +202,10 @@ TEST(Buffers, WhatLiesInTheRuntimesMemoryIsReducedWhereItIs) {
     auto job = start({.ranks = ranks}, [](Runtime& runtime) -> Status {
       HORO_ASSIGN(std::span<std::byte> memory, runtime.allocate(kCount * sizeof(float)));
       const std::span<float> values(reinterpret_cast<float*>(memory.data()), kCount);
-      const uint64_t before = segment_bytes(getpid(), runtime.rank());
+      const uint64_t before = shared_bytes(getpid(), runtime.rank());
       HORO_TRY(sum_in_place(runtime, "everybody's", values));
       HORO_TRY(two_at_once(runtime, values.first(kCount / 2), values.last(kCount / 2)));
-      const uint64_t after = segment_bytes(getpid(), runtime.rank());
+      const uint64_t after = shared_bytes(getpid(), runtime.rank());
       if (after > before + kMiB) return {Code::kInternal, text(after - before, " bytes were staged")};
       // One rank's data lies elsewhere, and in another place of the memory on each of the others.
       std::vector<float> own(kCount / 2);
