@@ -46,8 +46,10 @@ void Slot::set_native(nb::object native) {
 void Slot::set_view(nb::object view) {
   TensorView found;
   place_ = nullptr;
+  moved_ = false;
   if (!view.is_none() && nb::inst_ptr<Arrivals>(arrivals)->read(view, found)) {
     place_ = found.data;
+    place_bytes_ = found.bytes;
     dtype_ = found.dtype;
     shape_.assign(found.shape.begin(), found.shape.end());
     strides_.assign(found.strides.begin(), found.strides.end());
@@ -100,14 +102,36 @@ Arrivals::Rest Arrivals::take(nb::handle self, Slot& slot) {
   if (!is_usual(slot)) return Rest::kAll;
   const bool alone = slot.view().is_none() && slot.counts() == nullptr;
   if (alone && slot.reduction() != nullptr) return count(self, slot, slot.reduced_bytes());
+  if (slot.moves_later()) return count(self, slot, slot.place_bytes());
   const nb::object gradient = get(slot.param, grad_name_);
   TensorView found;
   if (!reader_.read(gradient, found) || get(gradient, requires_grad_name_).ptr() != Py_False) return Rest::kAll;
-  if (!slot.view().is_none() && !gradient.is(slot.view())) {
-    if (!slot.copy_in(found)) return Rest::kAll;
-    if (PyObject_SetAttr(slot.param.ptr(), grad_name_.ptr(), slot.view().ptr()) != 0) nb::raise_python_error();
-  }
+  if (!slot.view().is_none() && !gradient.is(slot.view()) && !move(slot, found)) return Rest::kAll;
   return count(self, slot, found.bytes);
+}
+
+bool Arrivals::move(Slot& slot, const TensorView& gradient) {
+  slot.set_moved(slot.copy_in(gradient));
+  if (!slot.moved()) return false;
+  if (PyObject_SetAttr(slot.param.ptr(), grad_name_.ptr(), slot.view().ptr()) != 0) nb::raise_python_error();
+  return true;
+}
+
+nb::list Arrivals::move_in(const nb::list& slots) {
+  nb::list others;
+  for (nb::handle object : slots) {
+    Slot& slot = nb::cast<Slot&>(object);
+    if (!slot.sent) continue;
+    const nb::object gradient = get(slot.param, grad_name_);
+    if (gradient.is(slot.view())) continue;
+    TensorView found;
+    const bool plain = reader_.read(gradient, found) && get(gradient, requires_grad_name_).ptr() == Py_False;
+    if (!plain || !move(slot, found)) {
+      slot.set_moved(false);
+      others.append(object);
+    }
+  }
+  return others;
 }
 
 Arrivals::Rest Arrivals::count(nb::handle self, Slot& slot, uint64_t bytes) {

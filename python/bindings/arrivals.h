@@ -47,6 +47,11 @@ class Slot {
 
   /// Copies a gradient to its place if it lies in the same way; false otherwise.
   bool copy_in(const TensorView& gradient) const;
+  /// Whether its gradient, if it comes as the last one did, is moved in with the others of its bucket.
+  bool moves_later() const { return moved_ && place_bytes_ <= kSmall; }
+  bool moved() const { return moved_; }
+  void set_moved(bool moved) { moved_ = moved; }
+  uint64_t place_bytes() const { return place_bytes_; }
   /// For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
   void clear();
@@ -56,7 +61,13 @@ class Slot {
   Parcel* counts_ = nullptr;
   Reduction* reduction_ = nullptr;
   uint64_t reduced_bytes_ = 0;
+  /// Bytes. One small gradient after the other takes half the time of each when it comes, when this code and what it
+  /// uses of torch have to be fetched again; large ones are copied while they are in the cache.
+  static constexpr uint64_t kSmall = 64 << 10;
+
   std::byte* place_ = nullptr;
+  uint64_t place_bytes_ = 0;
+  bool moved_ = false;
   int dtype_ = 0;
   std::vector<int64_t> shape_, strides_;
 };
@@ -82,6 +93,9 @@ class Arrivals {
   nanobind::list take_pending();
   /// The next backward pass is the first of a step.
   void reset(const nanobind::dict& slots, int passes);
+  /// Moves the gradients of slots that were sent to their places in a bucket, but for those that are there already.
+  /// Returns the slots whose gradient is not as the last one was: nothing has happened to those.
+  nanobind::list move_in(const nanobind::list& slots);
   /// Hands in the gradients of slots as they lie; None, and nothing is handed in, if one of them lies otherwise or is
   /// none to reduce.
   nanobind::object hand_in(const nanobind::list& slots, int set, bool together);
@@ -91,6 +105,8 @@ class Arrivals {
   enum class Rest : uint8_t { kAll, kNone, kFlush, kSend };
   Rest take(nanobind::handle self, Slot& slot);
   Rest count(nanobind::handle self, Slot& slot, uint64_t bytes);
+  /// Of a slot in a bucket. False: it lies otherwise than its place, and nothing has happened.
+  bool move(Slot& slot, const TensorView& gradient);
   bool is_usual(const Slot& slot) const;
 
   const nanobind::object world_, reader_object_;

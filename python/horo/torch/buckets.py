@@ -23,7 +23,8 @@ _ALIGNMENT = 64  # Bytes: gradients begin on cache lines.
 
 
 class Bucket(Parcel):
-    """Several gradients, copied in when they come, while they are in the cache."""
+    """Several gradients. Large ones are copied in when they come, while they are in the cache, small ones when all are
+    there (python/bindings/arrivals.h)."""
 
     def __init__(self, slots: list[Slot], runtime: _horo.Runtime) -> None:
         super().__init__(slots)
@@ -48,6 +49,11 @@ class Bucket(Parcel):
             slot.param.grad = slot.view
 
     def send(self, gradients: Gradients) -> None:
+        unusual = gradients.move_in(self.slots)
+        if unusual:
+            self.missing += len(unusual)
+            gradients.take_again(unusual)  # Sends, with the last of them.
+            return
         for slot in self.slots:
             if not slot.sent:
                 slot.view.zero_()  # Frozen.

@@ -138,6 +138,19 @@ class Gradients:
             slot.parcel.take(slot, gradient)
         self.watch_end()
 
+    def move_in(self, slots: list[Slot]) -> list[Slot]:
+        """Moves what has come to its places in a bucket, but for what it returns."""
+        return self._arrivals.move_in(slots)
+
+    def take_again(self, slots: list[Slot]) -> None:
+        """Their gradients were taken to be as in the last step, and are not."""
+        for slot in slots:
+            slot.sent = False
+            slot.left += 1
+            self._arrivals.sent -= 1
+        for slot in slots:
+            self.arrived(slot)
+
     def _take_back(self, slot: Slot) -> None:
         """Zeros were sent for it at the end of an earlier pass of this step, and now its gradient comes after all. What
         was reduced is equal on all ranks, so the average of it with the gradient added is right."""

@@ -403,3 +403,52 @@ def test_gradients_that_are_negated_lazily_are_averaged(hvd: ModuleType) -> None
         (Negative.apply(param) * (hvd.rank() + 1)).sum().backward()
         optimizer.step()
         torch.testing.assert_close(param.detach(), torch.full((6,), (hvd.size() + 1) / 2))
+
+
+def test_gradients_in_a_bucket_may_be_unusual_in_some_steps(hvd: ModuleType) -> None:
+    """Small ones are moved in when all have come, and are looked at only then."""
+    if hvd.size() == 1:
+        return
+    mine, alone = _SometimesSparse(), _SometimesSparse()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(mine.parameters(), 0.1),
+        mine.named_parameters(),
+        sparse_as_dense=True,
+        gradient_as_bucket_view=True,
+    )
+    reference = torch.optim.SGD(alone.parameters(), 0.1)
+    words = torch.tensor([1, 5, 5, 2])
+    for sparse in (False, False, True, False, True):
+        for model, one in ((mine, optimizer), (alone, reference)):
+            one.zero_grad()
+            (model(words, sparse).pow(2).sum() * (hvd.rank() + 1 if model is mine else (hvd.size() + 1) / 2)).backward()
+            one.step()
+        close(mine, alone)
+
+    refused = _SometimesSparse()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(refused.parameters(), 0.1), gradient_as_bucket_view=True)
+    refused(words, False).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    with pytest.raises(ValueError, match="sparse_as_dense"):
+        refused(words, True).sum().backward()
+    optimizer.zero_grad()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of torch, about graphs that hold themselves.
+        with pytest.raises(AssertionError, match="reduce it yourself"):
+            refused(words, False).pow(2).sum().backward(create_graph=True)
+    optimizer.zero_grad()
+
+
+def test_gradients_of_a_bucket_that_are_not_replaced_stay_where_they_are(hvd: ModuleType) -> None:
+    model = torch.nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), gradient_as_bucket_view=True)
+    places = set()
+    for turn in range(4):
+        optimizer.zero_grad(set_to_none=turn % 2 == 0)
+        (model(torch.ones(1, 3)).sum() * (hvd.rank() + 1)).backward()
+        torch.testing.assert_close(model.bias.grad, torch.full((2,), (hvd.size() + 1) / 2))
+        if turn > 0:
+            places.add(model.bias.grad.data_ptr())
+        optimizer.step()
+    assert len(places) == 1 or hvd.size() == 1
