@@ -9,6 +9,7 @@
 #include "tests/job.h"
 #include "tests/workload.h"
 
+#include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 
 namespace horo::test {
@@ -113,6 +114,37 @@ TEST(Exit, WithWorkInFlightOverSockets) {
     for (uint64_t count : {1, 300'000}) leave_by(way, "tcp", count);
   }
 }
+
+#ifdef HORO_FAILPOINTS
+// The leaver's operation has succeeded everywhere, but its thread notes that only when the engine has stopped already.
+TEST(Exit, WhoLeavesWhileItsOperationEndsIsMissedAsARank) {
+  Hold hold;
+  JobOptions options{.ranks = 4, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", "tcp"}}};
+  auto started = Job::start(options, [&](group::Engine& engine) {
+    hold.take_part();
+    if (engine.rank() != kLeaver) {
+      uint64_t value = 1;
+      auto* bytes = reinterpret_cast<std::byte*>(&value);
+      if (!engine.world().run(sum_of(1), bytes, bytes).ok()) return 3;
+      tell("one\n");
+      return be_left(engine, 1);
+    }
+    if (!arm_failpoints("operation.held=delay:300ms;shutdown.stopped=delay:600ms").ok()) return 3;
+    auto* bytes = reinterpret_cast<std::byte*>(buffer().data());
+    auto request = engine.world().submit(sum_of(1), bytes, bytes);
+    if (!request.ok() || !hold.wait(Deadline::after_seconds(20))) return 4;
+    engine.shutdown();
+    return (*request)->wait(Deadline::after_seconds(2)).ok() ? 0 : 6;
+  });
+  ASSERT_TRUE(started.ok()) << started.status();
+  Job& job = **started;
+  for (int rank : {0, 1, 3}) ASSERT_TRUE(job.next_line(rank, Deadline::after_seconds(20)).ok());
+  hold.let_go();
+  auto codes = job.wait(Deadline::after_seconds(20));
+  ASSERT_TRUE(codes.ok()) << codes.status();
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ((*codes)[static_cast<size_t>(rank)], 0) << job.told(rank);
+}
+#endif
 
 TEST(Exit, AnEngineShutsDownWithinTwoSecondsWhileItsPeersAreStopped) {
   for (const char* transport : {"shm", "tcp"}) {

@@ -168,6 +168,7 @@ void Engine::shutdown() {
   }
   for (Holding& holding : groups) holding.group->stop(shutdown_status(), Group::Leaving::kWholeRank);
   if (!control_) return;
+  HORO_FAILPOINT("shutdown.stopped");
   for (const Holding& holding : groups) retire(holding);
   control_->stop();
   untrack_fork(*control_);

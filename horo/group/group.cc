@@ -142,8 +142,7 @@ void Group::stop(const Status& why, Leaving leaving) {
     queued_.fetch_sub(rest.size(), std::memory_order_seq_cst);
     changed_.notify_all();
   }
-  // Who leaves the job is missed as a rank: that it comes to no further operation is no news about this group.
-  if (leaving == Leaving::kWholeRank) passed_.store(~uint64_t{0}, std::memory_order_release);
+  if (leaving == Leaving::kWholeRank) leaves_job_ = true;
   plane_->revoke(leaving == Leaving::kWholeRank ? std::vector<int>{options_.member} : std::vector<int>{});
   for (const RequestHandle& request : rest) request->finish(why);
   if (!is_over_.load(std::memory_order_acquire)) note_over();  // At the end of its life the engine may be gone.

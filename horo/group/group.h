@@ -90,8 +90,9 @@ class Group : private DeviceHost {
   std::string_view device_path_name() const { return on_devices_ ? on_devices_->path_name() : "none"; }
   const GroupOptions::Ways& ways() const { return options_.ways; }
 
-  /// Of the last operation that ended here as on all members: it succeeded, or all refused it.
-  uint64_t passed() const { return passed_.load(std::memory_order_acquire); }
+  /// Of the last operation that ended here as on all members: it succeeded, or all refused it. Who leaves the job is
+  /// missed as a rank: that it comes to no further operation is no news about this group.
+  uint64_t passed() const { return leaves_job_.load() ? UINT64_MAX : passed_.load(std::memory_order_acquire); }
   /// How many operations have begun here.
   uint64_t operations() const { return number_.load(std::memory_order_relaxed); }
 
@@ -183,10 +184,11 @@ class Group : private DeviceHost {
 
   /// The execution token: true while somebody executes an operation.
   std::atomic<bool> token_{false};
-  std::atomic<uint64_t> queued_{0};     ///< Size of queue_, to be read without the lock.
-  std::atomic<uint64_t> number_{0};     ///< Of the operation that runs or ran last. Written under the token.
-  std::atomic<uint64_t> completed_{0};  ///< Of the last that succeeded.
-  std::atomic<uint64_t> passed_{0};     ///< See passed().
+  std::atomic<uint64_t> queued_{0};      ///< Size of queue_, to be read without the lock.
+  std::atomic<uint64_t> number_{0};      ///< Of the operation that runs or ran last. Written under the token.
+  std::atomic<uint64_t> completed_{0};   ///< Of the last that succeeded.
+  std::atomic<uint64_t> passed_{0};      ///< See passed().
+  std::atomic<bool> leaves_job_{false};  ///< Not in passed_, which an operation that ends at this moment still writes.
   std::atomic<uint64_t> left_after_{~uint64_t{0}};  ///< The last that all members come to.
   std::atomic<bool> must_answer_{false};            ///< A revocation waits for this group's report.
   std::atomic<bool> is_over_{false};                ///< over() has something to say.

@@ -17,7 +17,7 @@ namespace {
 // where ThreadSanitizer needs it.
 uint64_t segment_bytes() {
 #ifdef __SANITIZE_THREAD__
-  return uint64_t{1} << 30;
+  return uint64_t{4} << 30;
 #endif
   auto memory = System().memory();
   const uint64_t limit = memory.ok() ? memory->limit : uint64_t{16} << 30;
