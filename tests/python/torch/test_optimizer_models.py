@@ -411,12 +411,12 @@ def test_gradients_in_a_bucket_may_be_unusual_in_some_steps(hvd: ModuleType) -> 
         return
     mine, alone = _SometimesSparse(), _SometimesSparse()
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(mine.parameters(), 0.1),
+        torch.optim.SGD(mine.parameters(), 0.01),
         mine.named_parameters(),
         sparse_as_dense=True,
         gradient_as_bucket_view=True,
     )
-    reference = torch.optim.SGD(alone.parameters(), 0.1)
+    reference = torch.optim.SGD(alone.parameters(), 0.01)
     words = torch.tensor([1, 5, 5, 2])
     for sparse in (False, False, True, False, True):
         for model, one in ((mine, optimizer), (alone, reference)):
