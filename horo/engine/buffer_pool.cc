@@ -82,10 +82,11 @@ Result<std::span<std::byte>> BufferPool::allocate(uint64_t bytes) {
 }
 
 void BufferPool::take_back(std::span<std::byte> buffer, Time now) {
+  const bool shared = source_.shared(buffer);  // The source has locks of its own.
   std::unique_lock lock(mutex_);
   --counts_.lent;
   counts_.lent_bytes -= buffer.size();
-  if (!source_.shared(buffer)) {
+  if (!shared) {
     lock.unlock();
     return source_.free(buffer.data());
   }
