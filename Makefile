@@ -4,6 +4,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 JOBS ?= $(shell nproc)
+
+# Frameworks are installed without compiling their thousands of modules: those that are imported are compiled then, once,
+# unless Python is told to keep nothing.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The compiler cache lives in the tree, so that a CI that keeps .cache builds fast; NOHASHDIR lets the wheel's build
 # folder share objects with build/dev.
 # The compiler cache tells locales apart, and Python sets one where there is none.

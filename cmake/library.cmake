@@ -3,6 +3,9 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(modules GLOBAL PROPERTY HORO_COMPILED_MODULES)
+# What runs when a job begins and ends lies behind what runs in every operation (horo_place_code).
+list(REMOVE_ITEM modules horo_net horo_rendezvous horo_ddp)
+list(APPEND modules horo_net horo_rendezvous horo_ddp)
 set(objects)
 foreach(module IN LISTS modules)
   list(APPEND objects $<TARGET_OBJECTS:${module}>)
@@ -18,6 +21,7 @@ target_include_directories(horo INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR
 target_compile_features(horo INTERFACE cxx_std_20)
 target_link_libraries(horo PRIVATE OpenSSL::SSL Threads::Threads ${CMAKE_DL_LIBS})
 target_link_options(horo PRIVATE -Wl,--version-script=${exports})
+horo_place_code(horo 0x200000)
 if(NOT HORO_SANITIZE AND NOT HORO_FUZZ)
   target_link_options(horo PRIVATE -Wl,-z,defs)
 endif()

@@ -109,6 +109,25 @@ function(horo_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${seconds})
 endfunction()
 
+# horo_place_code(TARGET ALIGNMENT): keeps a shared object's code, or the first 2 MiB of it, between two multiples of
+# 2 MiB of the address space. Neoverse N1 predicts branches by such regions: code that one boundary lies in the middle of
+# took three times as long, in those launches whose random addresses had put it there (docs/performance.md). The
+# compiler's helpers for atomic operations, which the linker would put last, come first, beside what calls them.
+function(horo_place_code target alignment)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    return()
+  endif()
+  target_link_options(${target} PRIVATE -Wl,-z,max-page-size=${alignment})
+  foreach(operation cas swp ldadd ldclr ldset)
+    foreach(bytes 1 2 4 8)
+      foreach(order relax acq rel acq_rel)
+        target_link_options(${target} PRIVATE -Wl,-u,__aarch64_${operation}${bytes}_${order})
+      endforeach()
+    endforeach()
+  endforeach()
+  target_link_options(${target} PRIVATE -lgcc)
+endfunction()
+
 # horo_plugin(NAME): everything under plugins/NAME but tests is the shared object libhoro_NAME.so, which lies beside
 # libhoro. It uses the public interface, and horo_base, of which it has a copy. Tests are one program, as of a module.
 function(horo_plugin name)
@@ -123,6 +142,7 @@ function(horo_plugin name)
   horo_common_headers(${target})
   target_link_libraries(${target} PRIVATE horo horo_base)
   target_link_options(${target} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/libhoro.map)
+  horo_place_code(${target} 0x40000)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS ${target} LIBRARY DESTINATION horo COMPONENT python)
   set_property(GLOBAL APPEND PROPERTY HORO_PLUGINS ${target})
