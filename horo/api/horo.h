@@ -395,6 +395,12 @@ typedef struct horo_tensor {
  * NULL. */
 horo_status* horo_runtime_submit(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
                                  horo_callback callback, void* context, horo_handle** handle);
+/* Hands in each tensor by itself. `handles` has room for one each: it is NULL for the first that is refused, which is
+ * what the call fails with, and for those behind it; the ones before are under way. `waits`: this thread waits for them
+ * next, and does all of the work then, until when nothing happens to them; 0: they go on as after horo_runtime_submit.
+ */
+horo_status* horo_runtime_submit_each(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                                      int waits, horo_handle** handles);
 /* Hands in and waits, without limit: the fastest way for small tensors, because this thread does all of it. Fails as
  * horo_runtime_submit and horo_handle_wait do. `handle` may be NULL; it is set when tensors were handed in. */
 horo_status* horo_runtime_run(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,

@@ -278,6 +278,19 @@ class Runtime {
     check(horo_runtime_submit(get(), set, tensors.data(), tensors.size(), nullptr, nullptr, &handle));
     return Handle(handle);
   }
+  /// Each by itself. Appends the handles of those that are under way, also when the next is refused, and that is
+  /// thrown. `waits`: this thread waits for them next, and until then nothing happens to them.
+  void submit_each(const std::vector<horo_tensor>& tensors, std::vector<Handle>& handles, bool waits = false,
+                   int set = 0) {
+    std::vector<horo_handle*> made(tensors.size());
+    handles.reserve(handles.size() + tensors.size());
+    horo_status* status =
+        horo_runtime_submit_each(get(), set, tensors.data(), tensors.size(), waits ? 1 : 0, made.data());
+    for (horo_handle* one : made) {
+      if (one != nullptr) handles.emplace_back(one);
+    }
+    check(status);
+  }
   template <class T>
   Handle allreduce_async(const char* name, T* data, size_t count, horo_reduce_op op = HORO_SUM, int set = 0) {
     const auto extent = static_cast<int64_t>(count);

@@ -123,6 +123,8 @@ std::vector<NullCall> null_calls() {
       {"horo_runtime_cross_size", [] { return unless(-1, horo_runtime_cross_size(nullptr)); }},
       {"horo_runtime_is_homogeneous", [] { return unless(-1, horo_runtime_is_homogeneous(nullptr)); }},
       {"horo_runtime_run", [] { return words_of(horo_runtime_run(nullptr, 0, &tensor, 1, &handle)); }},
+      {"horo_runtime_submit_each",
+       [] { return words_of(horo_runtime_submit_each(nullptr, 0, &tensor, 1, 0, &handle)); }},
       {"horo_runtime_run_for", [] { return words_of(horo_runtime_run_for(nullptr, 0, &tensor, 1, 1.0, &handle)); }},
       {"horo_runtime_start_timeline", [] { return words_of(horo_runtime_start_timeline(nullptr, "t", 0)); }},
       {"horo_runtime_operation_metrics",

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -226,6 +227,57 @@ TEST(ApiRuntime, AMismatchIsAnOutcomeAndABadCallIsNot) {
     EXPECT_EQ(code_of([&] { runtime.submit({}); }), HORO_INVALID_ARGUMENT) << "no tensors";
     runtime.allreduce("w", values.data(), 4);
     EXPECT_EQ(values[0], 2.0F);
+  });
+}
+
+constexpr int64_t kOne = 1;  // The extent of tensors below, which point to it.
+
+TEST(ApiRuntime, ManyTensorsAreHandedInEachByItself) {
+  run_ranks(2, [](Runtime& runtime) {
+    constexpr int kCount = 100;
+    for (const bool waits : {false, true, true}) {
+      std::vector<float> values(kCount);
+      std::vector<std::string> names;
+      std::vector<horo_tensor> tensors;
+      for (int i = 0; i < kCount; ++i) names.push_back("v" + std::to_string(i));
+      // The other rank's come in another order: they are no group.
+      if (runtime.rank() == 1) std::reverse(names.begin(), names.end());
+      for (size_t i = 0; i < kCount; ++i) {
+        values[i] = std::stof(names[i].substr(1));
+        tensors.push_back(horo::tensor_of(names[i].c_str(), HORO_ALLREDUCE, &values[i], kOne));
+      }
+      std::vector<Handle> handles;
+      runtime.submit_each(tensors, handles, waits);
+      ASSERT_EQ(handles.size(), static_cast<size_t>(kCount));
+      for (Handle& handle : handles) handle.wait();
+      for (size_t i = 0; i < kCount; ++i) EXPECT_EQ(values[i], 2 * std::stof(names[i].substr(1)));
+    }
+  });
+}
+
+TEST(ApiRuntime, OfManyTensorsThoseBeforeARefusedOneGoOn) {
+  run_ranks(2, [](Runtime& runtime) {
+    for (const bool waits : {false, true}) {
+      std::vector<float> values(4, 1.0F);
+      std::vector<horo_tensor> tensors;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const char* names[] = {"a", "b", "a", "c"};  // A name may be in use once.
+        tensors.push_back(horo::tensor_of(names[i], HORO_ALLREDUCE, &values[i], kOne));
+      }
+      std::vector<Handle> handles;
+      EXPECT_EQ(code_of([&] { runtime.submit_each(tensors, handles, waits); }), HORO_INVALID_ARGUMENT);
+      ASSERT_EQ(handles.size(), 2u);
+      for (Handle& handle : handles) handle.wait();
+      EXPECT_EQ(values, (std::vector<float>{2, 2, 1, 1}));
+      EXPECT_EQ(code_of([&] { runtime.submit_each(tensors, handles, waits, 7); }), HORO_INVALID_ARGUMENT)
+          << "no such set";
+      EXPECT_EQ(code_of([&] { runtime.submit_each({}, handles, waits); }), HORO_INVALID_ARGUMENT) << "no tensors";
+      EXPECT_EQ(handles.size(), 2u);
+    }
+    float value = 1;
+    horo_tensor tensor = horo::tensor_of("v", HORO_ALLREDUCE, &value, kOne);
+    EXPECT_EQ(code_of([&] { horo::check(horo_runtime_submit_each(runtime.get(), 0, &tensor, 1, 0, nullptr)); }),
+              HORO_INVALID_ARGUMENT);
   });
 }
 

@@ -1,5 +1,7 @@
 // Named tensors as the runtime takes them.
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "horo/api/handles.h"
 #include "horo/base/text.h"
@@ -140,6 +142,26 @@ horo_status* horo_runtime_run_for(horo_runtime* runtime, int set, const horo_ten
     HORO_TRY(check_runtime(runtime, "horo_runtime_run_for"));
     if (handle == nullptr) return wrong("horo_runtime_run_for: no place for the handle");
     return run(*runtime, set, tensors, count, horo::Deadline::after_seconds(timeout), handle);
+  });
+}
+
+horo_status* horo_runtime_submit_each(horo_runtime* runtime, int set, const horo_tensor* tensors, size_t count,
+                                      int waits, horo_handle** handles) {
+  return horo::api::guarded([&]() -> Status {
+    HORO_TRY(check_runtime(runtime, "horo_runtime_submit_each"));
+    if (handles == nullptr) return wrong("horo_runtime_submit_each: no place for the handles");
+    std::fill_n(handles, count, nullptr);
+    HORO_ASSIGN(std::vector<Call> calls, calls_of(runtime->runtime->engine(), tensors, count));
+    // Before anything is handed in: afterwards nothing may fail.
+    std::vector<std::unique_ptr<horo_handle>> made(count);
+    for (auto& one : made) one = std::make_unique<horo_handle>();
+    std::vector<horo::engine::Handle> submissions;
+    Status refused = runtime->runtime->submit_each(set, std::move(calls), waits != 0, submissions);
+    for (size_t i = 0; i < submissions.size(); ++i) {
+      *made[i] = horo_handle{runtime->runtime, runtime->process, set, std::move(submissions[i])};
+      handles[i] = made[i].release();
+    }
+    return refused;
   });
 }
 

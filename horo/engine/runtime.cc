@@ -176,22 +176,46 @@ Result<std::shared_ptr<ProcessSet>> Runtime::find(int set) const {
 }
 
 Result<Handle> Runtime::submit(int set, std::vector<Call> calls, Submission::Callback callback) {
-  HORO_ASSIGN(HandedIn done, hand_in(set, std::move(calls), std::move(callback)));
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
+  HORO_ASSIGN(HandedIn done, hand_in(set, *where, std::move(calls), std::move(callback)));
   if (done.waiting == 1) engine_->bell().ring();
   if (done.waiting == 2) end_rest();
   return std::move(done.submission);
 }
 
 Result<Handle> Runtime::submit_to_wait(int set, std::vector<Call> calls) {
-  HORO_ASSIGN(HandedIn done, hand_in(set, std::move(calls), {}));
+  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
+  HORO_ASSIGN(HandedIn done, hand_in(set, *where, std::move(calls), {}));
   return std::move(done.submission);
 }
 
-Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Submission::Callback callback) {
+// One ring for all of them: a thread that began with the first would have its core from the one that hands in.
+Status Runtime::submit_each(int set, std::vector<Call> calls, bool waits, std::vector<Handle>& handles) {
   HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
+  Status refused;
+  const size_t before = handles.size();
+  handles.reserve(before + calls.size());
+  for (Call& call : calls) {
+    std::vector<Call> alone;
+    alone.push_back(std::move(call));
+    Result<HandedIn> done = hand_in(set, *where, std::move(alone), {});
+    if (!done.ok()) {
+      refused = done.status();
+      break;
+    }
+    handles.push_back(std::move(done->submission));
+  }
+  const size_t count = handles.size() - before;
+  if (count > 0 && !waits) engine_->bell().ring();
+  if (count > 1 && !waits) end_rest();
+  return refused;
+}
+
+Result<Runtime::HandedIn> Runtime::hand_in(int set, ProcessSet& where, std::vector<Call> calls,
+                                           Submission::Callback callback) {
   for (Call& call : calls) {
     if (call.tensor.kind != Kind::kBroadcast) continue;
-    const std::vector<int> ranks = where->names();
+    const std::vector<int> ranks = where.names();
     auto root = std::find(ranks.begin(), ranks.end(), call.tensor.root);
     if (root == ranks.end()) {
       return Status(Code::kInvalidArgument,
@@ -200,11 +224,11 @@ Result<Runtime::HandedIn> Runtime::hand_in(int set, std::vector<Call> calls, Sub
     }
     call.tensor.root = static_cast<int32_t>(root - ranks.begin());
   }
-  HORO_TRY(check_calls(calls, where->size(), where->member()));
-  HORO_TRY(where->check_device(calls));
-  HORO_ASSIGN(UnitPtr unit, where->describe(calls));
+  HORO_TRY(check_calls(calls, where.size(), where.member()));
+  HORO_TRY(where.check_device(calls));
+  HORO_ASSIGN(UnitPtr unit, where.describe(calls));
   auto submission = std::make_shared<Submission>(std::move(calls), std::move(callback), std::move(unit));
-  HORO_ASSIGN(const size_t waiting, where->submit(submission));
+  HORO_ASSIGN(const size_t waiting, where.submit(submission));
   return HandedIn{std::move(submission), waiting};
 }
 

@@ -60,6 +60,9 @@ class Runtime {
   /// The same for a thread that calls wait() next, and must: no thread is woken for it, which would take the batch from
   /// the one that waits, and run it asleep.
   Result<Handle> submit_to_wait(int set, std::vector<Call> calls);
+  /// Each call by itself, up to the first that is refused. `handles` gets one for each before it. `waits`: as after
+  /// submit_to_wait().
+  Status submit_each(int set, std::vector<Call> calls, bool waits, std::vector<Handle>& handles);
   /// This rank has no more data. Answered, with the last rank that joined, when all ranks have.
   Result<Handle> join(int set = 0);
   /// Waits for a submission of `set`; kTimeout if it is not done by then (it goes on).
@@ -147,7 +150,7 @@ class Runtime {
     Handle submission;
     size_t waiting = 0;  ///< See Queue::push().
   };
-  Result<HandedIn> hand_in(int set, std::vector<Call> calls, Submission::Callback callback);
+  static Result<HandedIn> hand_in(int set, ProcessSet& where, std::vector<Call> calls, Submission::Callback callback);
   Status check_new_set(const std::vector<int>& ranks) const;
   void begin_set(const Unit& unit, const Handle& handle);
   void end_set(const Unit& unit, const Handle& handle);

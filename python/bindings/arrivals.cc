@@ -187,7 +187,7 @@ void Arrivals::reset(const nb::dict& slots, int passes) {
   }
 }
 
-nb::object Arrivals::hand_in(const nb::list& slots, int set, bool together) {
+nb::object Arrivals::hand_in(const nb::list& slots, int set, bool together, bool waits) {
   nb::list memory;
   std::vector<const Reduction*> reductions;
   reductions.reserve(nb::len(slots));
@@ -206,7 +206,7 @@ nb::object Arrivals::hand_in(const nb::list& slots, int set, bool together) {
     reductions.push_back(reduction);
     memory.append(std::move(gradient));
   }
-  return nb::cast(reduce(nb::cast<Job&>(runtime), reductions, set, std::move(memory), together));
+  return nb::cast(reduce(nb::cast<Job&>(runtime), reductions, set, std::move(memory), together, waits));
 }
 
 }  // namespace horo::python

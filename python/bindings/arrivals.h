@@ -97,8 +97,8 @@ class Arrivals {
   /// Returns the slots whose gradient is not as the last one was: nothing has happened to those.
   nanobind::list move_in(const nanobind::list& slots);
   /// Hands in the gradients of slots as they lie; None, and nothing is handed in, if one of them lies otherwise or is
-  /// none to reduce.
-  nanobind::object hand_in(const nanobind::list& slots, int set, bool together);
+  /// none to reduce. As reduce() does it.
+  nanobind::object hand_in(const nanobind::list& slots, int set, bool together, bool waits);
 
  private:
   /// What is left to do for a gradient that has come.

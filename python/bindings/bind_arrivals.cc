@@ -80,7 +80,8 @@ void bind_arrivals(nb::module_& module) {
       .def("take_pending", &Arrivals::take_pending)
       .def("reset", &Arrivals::reset, nb::arg("slots"), nb::arg("passes"))
       .def("move_in", &Arrivals::move_in, nb::arg("slots"))
-      .def("hand_in", &Arrivals::hand_in, nb::arg("slots"), nb::arg("process_set"), nb::arg("together"));
+      .def("hand_in", &Arrivals::hand_in, nb::arg("slots"), nb::arg("process_set"), nb::arg("together"),
+           nb::arg("waits"));
 }
 
 }  // namespace horo::python

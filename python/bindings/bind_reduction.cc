@@ -34,6 +34,17 @@ uint64_t Reduction::bytes() const {
   return bytes;
 }
 
+namespace {
+
+std::vector<horo_tensor> views_of(const std::vector<const Reduction*>& reductions) {
+  std::vector<horo_tensor> views;
+  views.reserve(reductions.size());
+  for (const Reduction* one : reductions) views.push_back(one->view());
+  return views;
+}
+
+}  // namespace
+
 Batch::~Batch() {
   for (Handle& one : handles_) {
     if (orphans_->forked() || !one.done()) orphans_->add(std::move(one), memory_);
@@ -41,22 +52,15 @@ Batch::~Batch() {
 }
 
 void Batch::submit_together(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
-  std::vector<horo_tensor> views;
-  views.reserve(reductions.size());
-  for (const Reduction* one : reductions) views.push_back(one->view());
-  handles_.push_back(runtime.submit(views, set));
+  handles_.push_back(runtime.submit(views_of(reductions), set));
 }
 
-void Batch::submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set) {
-  handles_.reserve(reductions.size());
-  for (const Reduction* one : reductions) {
-    try {
-      handles_.push_back(runtime.submit({one->view()}, set));
-    } catch (const Error&) {
-      if (handles_.empty()) throw;
-      refused_ = std::current_exception();
-      return;
-    }
+void Batch::submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set, bool waits) {
+  try {
+    runtime.submit_each(views_of(reductions), handles_, waits, set);
+  } catch (const Error&) {
+    if (handles_.empty()) throw;
+    refused_ = std::current_exception();
   }
 }
 
@@ -83,10 +87,15 @@ bool Batch::wait(double seconds) {
   return true;
 }
 
-Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nb::object memory, bool together) {
+Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nb::object memory, bool together,
+             bool waits) {
   job.orphans->sweep();
   Batch batch(std::move(memory), job.orphans);
-  together ? batch.submit_together(job.runtime, reductions, set) : batch.submit_each(job.runtime, reductions, set);
+  if (together) {
+    batch.submit_together(job.runtime, reductions, set);
+  } else {
+    batch.submit_each(job.runtime, reductions, set, waits);
+  }
   return batch;
 }
 
@@ -126,7 +135,9 @@ void bind_reduction(nb::module_& module, nb::class_<Job>& job) {
       .def("wait", &Batch::wait, nb::arg("seconds"),
            "False when not all are done by then; raises the first failure, after the end of all.");
   job.def("reduce", &reduce, nb::arg("reductions"), nb::arg("process_set"), nb::arg("memory"), nb::arg("together"),
-          "Hands in each by itself, or all as a group. `memory` is kept until they are done.")
+          nb::arg("waits") = false,
+          "Hands in each by itself, or all as a group. `memory` is kept until they are done. `waits`: the caller waits "
+          "for them next; nothing happens to those that do not go together before.")
       .def("allocate", &allocate, nb::arg("bytes"), "Memory that the other ranks of this host can read.");
 }
 

@@ -36,7 +36,7 @@ class Batch {
 
   void submit_together(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set);
   /// What is refused after the first is an outcome of the batch: the ones before it are under way.
-  void submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set);
+  void submit_each(Runtime& runtime, const std::vector<const Reduction*>& reductions, int set, bool waits);
   bool done() const;
   /// False when not all are done by then. Throws the first failure, after the end of all.
   bool wait(double seconds);
@@ -48,7 +48,8 @@ class Batch {
   std::shared_ptr<Orphans> orphans_;
 };
 
-Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nanobind::object memory,
-             bool together);
+/// `waits`: the caller waits for them next, and nothing happens to those that do not go `together` before.
+Batch reduce(Job& job, const std::vector<const Reduction*>& reductions, int set, nanobind::object memory, bool together,
+             bool waits);
 
 }  // namespace horo::python

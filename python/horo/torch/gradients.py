@@ -193,12 +193,13 @@ class Gradients:
         wait = sparse_allreduce_async(gradient, slot.name, self.settings.op, self.settings.process_set)
         self._under_way.append((wait, [(slot, None, None)]))
 
-    def flush(self) -> None:
-        """Hands in what has come and travels alone."""
+    def flush(self, *, waits: bool = False) -> None:
+        """Hands in what has come and travels alone. `waits`: they are waited for next. This thread does the work then,
+        and no other is woken that would have the core from it."""
         if not self._arrivals.pending:
             return
         slots = self._arrivals.take_pending()
-        if self._handed_in_as_they_lie(slots, together=False):
+        if self._handed_in_as_they_lie(slots, together=False, waits=waits):
             return
         # Of those that were usual in the last step nobody has looked at the gradient yet.
         refused = [slot for slot in slots if slot.param.grad.requires_grad]
@@ -216,10 +217,10 @@ class Gradients:
         if not self._handed_in_as_they_lie(slots, together=together):
             self._send_each(slots, together=together)
 
-    def _handed_in_as_they_lie(self, slots: list[Slot], *, together: bool) -> bool:
+    def _handed_in_as_they_lie(self, slots: list[Slot], *, together: bool, waits: bool = False) -> bool:
         if self.settings.compression is not NoneCompressor:
             return False
-        batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together)
+        batch = self._arrivals.hand_in(slots, self.settings.process_set.number(), together, waits)
         if batch is not None:
             self.began(Handle(batch, None), [])
         return batch is not None
@@ -295,7 +296,7 @@ class Gradients:
             missing = []
         if not missing:
             self._close_parcels()
-        self.flush()
+        self.flush(waits=self._waits)
         if self._waits and self._under_way:
             # Behind the callbacks of other optimizers: what one has not handed in yet, another rank may wait for.
             torch.autograd.Variable._execution_engine.queue_callback(self._wait_in_backward)
@@ -361,7 +362,7 @@ class Gradients:
                 slot.late = True
             self._fill(missing)
             self._close_parcels()
-            self.flush()
+            self.flush(waits=True)
             self._wait()
         finally:
             self.reset()
