@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <numeric>
 #include <set>
 
@@ -195,15 +196,16 @@ Status Runtime::submit_each(int set, std::vector<Call> calls, bool waits, std::v
   Status refused;
   const size_t before = handles.size();
   handles.reserve(before + calls.size());
-  for (Call& call : calls) {
-    std::vector<Call> alone;
-    alone.push_back(std::move(call));
-    Result<HandedIn> done = hand_in(set, *where, std::move(alone), {});
-    if (!done.ok()) {
+  try {
+    for (size_t i = 0; i < calls.size() && refused.ok(); ++i) {
+      std::vector<Call> alone;
+      alone.push_back(std::move(calls[i]));
+      Result<HandedIn> done = hand_in(set, *where, std::move(alone), {});
+      if (done.ok()) handles.push_back(std::move(done->submission));
       refused = done.status();
-      break;
     }
-    handles.push_back(std::move(done->submission));
+  } catch (const std::bad_alloc& error) {  // The ones before it are under way all the same.
+    refused = Status(Code::kUnavailable, error.what());
   }
   const size_t count = handles.size() - before;
   if (count > 0 && !waits) engine_->bell().ring();

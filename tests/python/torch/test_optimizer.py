@@ -138,6 +138,31 @@ def test_large_gradients_lie_in_the_buffer_too(hvd: ModuleType) -> None:
     assert hvd.size() == 1 or len(places) == 1
 
 
+def test_gradients_that_a_failing_callback_kept_from_being_waited_for_are_averages_after_synchronize(
+    hvd: ModuleType,
+) -> None:
+    mine, alone = model_of(), model_of()
+    optimizer = hvd.DistributedOptimizer(sgd(mine.parameters()), mine.named_parameters())
+    inputs, targets = data_of(0)
+    loss_of(alone, inputs, targets).backward()
+
+    def fail() -> None:
+        raise ValueError("another callback")
+
+    # Its gradient comes last: the callback is called between the one that hands in and the one that waits.
+    first = next(mine.parameters())
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+    hook = first.register_post_accumulate_grad_hook(lambda param: queue(fail))
+    with pytest.raises(ValueError, match="another callback"):
+        loss_of(mine, share_of(hvd, inputs), share_of(hvd, targets)).backward()
+    hook.remove()
+    optimizer.synchronize()
+    for one, other in zip(mine.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-6)
+    with optimizer.skip_synchronize():
+        optimizer.step()
+
+
 def test_without_waiting_in_backward_gradients_are_averages_after_synchronize(
     hvd: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
