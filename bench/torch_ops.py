@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""horo.torch beside torch.distributed's gloo, in one run: horo run -np 2 python bench/torch_ops.py
+"""horo.torch beside gloo and the library alone, in one run: horo run -np 2 python bench/torch_ops.py
 
 In each round every contender has one turn, so that what disturbs the machine disturbs all; a figure is the median of
-the rounds' medians, of the slowest rank. Latency: 4 bytes, handed in and waited for. Bandwidth: 64 MiB of f32, in
-place, after a barrier; the results are checked.
+the rounds' medians, of the slowest rank. Latency: 4 bytes, handed in and waited for, one after the other. Bandwidth:
+64 MiB of f32, in place, after a barrier; the results are checked.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ import json
 import os
 import socket
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -27,6 +30,14 @@ SMALL_TURNS = 2000
 WARM_TURNS = 2000
 LARGE_TURNS = 5
 LARGE_COUNT = 16 << 20
+HANDED_IN = "4 B, horo: allreduce_async_ + synchronize [us]"
+BY_NAME = "4 B, the library by name [us]"
+ORDERED = "4 B, the library ordered [us]"
+LARGE, LARGE_LIBRARY, LARGE_GLOO = (
+    "64 MiB, horo: allreduce_ [ms]",
+    "64 MiB, the library [ms]",
+    "64 MiB, gloo: all_reduce [ms]",
+)
 
 
 def start_gloo() -> None:
@@ -67,6 +78,40 @@ def large(operation: Callable[[torch.Tensor, bool], object]) -> float:
     return statistics.median(times[1:])
 
 
+class Library:
+    """The same in C++, in jobs of their own, which the first rank starts while the ranks of this one sleep."""
+
+    def __init__(self) -> None:
+        # Those of a rank of this job must not reach the others.
+        self._environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("HORO_", "HOROVOD_"))
+        }
+
+    def measure(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        if hvd.rank() == 0:
+            with tempfile.TemporaryDirectory() as name:
+                found = self._small(Path(name)) | self._large(Path(name) / "large.json")
+        return hvd.broadcast_object(found)
+
+    def _small(self, folder: Path) -> dict[str, float]:
+        """4 bytes, in a row: by name, as tensors of torch are handed in, and ordered, as in a process group."""
+        options = {"rounds": 1, "operations": 0, "idle-seconds": 0.01, "seed": 1, "report": folder}
+        rank = [word for name, value in options.items() for word in (f"--{name}", value)]
+        self._run("run", "-np", hvd.size(), "horo", "bench-engine-rank", *rank)
+        ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(hvd.size())]
+        slowest = {path: max(one["rounds"][0][path]["row_us"] for one in ranks) for path in ("negotiated", "ordered")}
+        return {BY_NAME: slowest["negotiated"], ORDERED: slowest["ordered"]}
+
+    def _large(self, file: Path) -> dict[str, float]:
+        self._run("bench", "allreduce", "-np", hvd.size(), "--sizes", 4 * LARGE_COUNT, "--rounds", 1, "--json", file)
+        return {LARGE_LIBRARY: json.loads(file.read_text())["results"][0]["contenders"][0]["median_us"] / 1e3}
+
+    def _run(self, *arguments: object) -> None:
+        command = ["horo", *map(str, arguments)]
+        subprocess.run(command, env=self._environment, check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
 def handed_in(tensor: torch.Tensor, greatest: bool) -> None:
     hvd.synchronize(hvd.allreduce_async_(tensor, name="bench", op=hvd.Max if greatest else hvd.Sum))
 
@@ -83,6 +128,12 @@ def gloo_waiting(tensor: torch.Tensor, greatest: bool) -> None:
     dist.all_reduce(tensor, dist.ReduceOp.MAX if greatest else dist.ReduceOp.SUM)
 
 
+def print_against_library(medians: dict[str, float]) -> None:
+    print(f"{'4 B, allreduce_async_ + synchronize beyond it [us]':50} {medians[HANDED_IN] - medians[BY_NAME]:10.1f}")
+    here, there = (medians[LARGE_GLOO] / medians[name] for name in (LARGE, LARGE_LIBRARY))
+    print(f"{'64 MiB, times as fast as gloo':50} {here:10.2f}   (the library: {there:.2f})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
@@ -92,21 +143,25 @@ def main() -> None:
     hvd.init()
     start_gloo()
     contenders = {
-        "4 B, horo: allreduce_async_ + synchronize [us]": lambda: small(handed_in),
+        HANDED_IN: lambda: small(handed_in),
         "4 B, horo: allreduce_ [us]": lambda: small(waiting),
         "4 B, gloo: all_reduce(async_op) + wait [us]": lambda: small(gloo_handed_in),
         "4 B, gloo: all_reduce [us]": lambda: small(gloo_waiting),
-        "64 MiB, horo: allreduce_ [ms]": lambda: large(waiting),
-        "64 MiB, gloo: all_reduce [ms]": lambda: large(gloo_waiting),
+        LARGE: lambda: large(waiting),
+        LARGE_GLOO: lambda: large(gloo_waiting),
     }
     figures: dict[str, list[float]] = {name: [] for name in contenders}
+    library = Library()
     for _ in range(arguments.rounds):
         for name, turn in contenders.items():
             figures[name].append(max(hvd.allgather_object(turn())))
+        for name, value in library.measure().items():
+            figures.setdefault(name, []).append(value)
     if hvd.rank() == 0:
         print(f"{hvd.size()} ranks, {os.cpu_count()} cores, torch {torch.__version__}, {arguments.rounds} rounds")
         for name, values in figures.items():
             print(f"{name:50} {statistics.median(values):10.1f}   ({min(values):.1f} .. {max(values):.1f})")
+        print_against_library({name: statistics.median(values) for name, values in figures.items()})
         if arguments.json:
             with open(arguments.json, "w") as file:
                 json.dump(figures, file, indent=1)

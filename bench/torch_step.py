@@ -6,6 +6,8 @@ without gradients as views of the buckets), and with torch's DDP over gloo, and 
 All variants run in the same processes, in turns, in every round. "none" is the same step at the same
 time, without communication. The overhead of a variant is its time less that of "none" in the same round.
 
+A turn is a second: single steps of any variant may take 10 ms more, and in turns of a few steps that is in the median.
+
 Allocators are told to keep the memory that is freed: the C library's, and mimalloc, which torch has on aarch64.
 Otherwise they give back what happens to lie at the end of a heap, or is not used for 10 ms, and that variant alone pays
 for new pages: a gradient of 25 MB is 6104 page faults, 15 ms on a virtual machine.
@@ -166,7 +168,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=[*MODELS, "both"], default="both")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.4, help="about how long a variant runs in a round")
+    parser.add_argument("--seconds", type=float, default=1, help="about how long a variant runs in a round")
     parser.add_argument("--json", help="where the figures go")
     arguments = parser.parse_args()
     keep_freed_memory()
