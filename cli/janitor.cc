@@ -3,9 +3,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <system_error>
 
 #include "cli/process.h"
 
@@ -70,10 +72,13 @@ void Janitor::order(const std::string& line) {
 }
 
 Result<std::string> Janitor::make_folder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "horo-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) {
+  std::error_code missing;  // TMPDIR may name anything.
+  std::string pattern = (std::filesystem::temp_directory_path(missing) / "horo-XXXXXX").string();
+  if (missing || mkdtemp(pattern.data()) == nullptr) {
     return Status(Code::kUnavailable,
-                  text("cannot make a folder like ", pattern, "; set TMPDIR to one that is writable"));
+                  text("cannot make a folder for temporary files", missing ? "" : text(" like ", pattern), ": ",
+                       missing ? missing.message() : std::generic_category().message(errno),
+                       "; set TMPDIR to one that is writable"));
   }
   order("folder " + pattern);
   return pattern;

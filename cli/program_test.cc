@@ -167,6 +167,16 @@ TEST_F(Program, CheckTellsWhatThereIsAndFailsWhereSomethingIsWrong) {
   EXPECT_EQ((*process)->wait(Deadline::after_seconds(60)), 1);
 }
 
+TEST_F(Program, AFolderForTemporaryFilesThatIsNotThereIsNamed) {
+  const std::string command = text("TMPDIR=", file("absent"), " ", program(), " bench allreduce --sizes 4 --rounds 1");
+  ProcessOptions options;
+  options.arguments = {"/bin/sh", "-c", text(command, " > ", file("said"), " 2>&1")};
+  auto process = Process::start(options);
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_EQ((*process)->wait(Deadline::after_seconds(60)), 1);
+  EXPECT_NE(said().find("set TMPDIR to one that is writable"), std::string::npos) << said();
+}
+
 TEST_F(Program, TheSelfTestHolds) {
   const Outcome outcome = run("check --self-test --seconds 0");
   EXPECT_EQ(outcome.code, 0) << outcome.said;

@@ -87,7 +87,9 @@ Result<RankTerms> RankTerms::of(const StartOrder& order) {
   } else {
     terms.folder = std::filesystem::current_path(ignored).string();
     terms.notes.push_back(
-        text("host ", host_name(), " has no folder ", order.folder, "; its ranks run in ", terms.folder));
+        order.folder.empty()
+            ? "the folder that this command was started in is gone; ranks are in none"
+            : text("host ", host_name(), " has no folder ", order.folder, "; its ranks run in ", terms.folder));
   }
   return terms;
 }

@@ -110,7 +110,8 @@ TEST_F(RunFlags, HostfilesAreRead) {
     EXPECT_EQ(options->placement.hosts, (std::vector<Host>{{"a", 2}, {"b", 3}}));
   }
   EXPECT_TRUE(contains(error_of({"--hostfile", write("bad", "a\nb slots=x\n"), "x"}), "bad:2: 'slots=x'"));
-  EXPECT_TRUE(contains(error_of({"--hostfile", file("absent"), "x"}), "cannot read"));
+  EXPECT_TRUE(contains(error_of({"--hostfile", file("absent"), "x"}), "absent: No such file"));
+  EXPECT_TRUE(contains(error_of({"--hostfile", file(""), "x"}), "Is a directory"));
 }
 
 TEST_F(RunFlags, ADiscoveryScriptIsWaitedForUntilThereAreEnoughSlots) {
@@ -189,7 +190,8 @@ TEST_F(RunFlags, FlagsWinOverTheConfigFile) {
   }
   EXPECT_TRUE(cycle == "2" || cycle == "2ms") << cycle;
   EXPECT_EQ(cache, "99");
-  EXPECT_TRUE(contains(error_of({"-np", "1", "--config-file", file("absent"), "x"}), "cannot read"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--config-file", file("absent"), "x"}), "absent: No such file"));
+  EXPECT_TRUE(contains(error_of({"-np", "1", "--config-file", file(""), "x"}), "Is a directory"));
 }
 
 TEST_F(RunFlags, VerboseSaysWhatIsStarted) {

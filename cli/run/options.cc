@@ -1,9 +1,11 @@
 #include "cli/run/options.h"
 
+#include <array>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <system_error>
 
 #include "cli/run/capture.h"
 #include "cli/run/config_file.h"
@@ -188,10 +190,16 @@ Result<Duration> start_timeout_of(const FlagValues& flags, const Environment& en
 }  // namespace
 
 Result<std::string> contents_of(const std::string& path, std::string_view flag) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string contents{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) return invalid(text(flag, ": cannot read ", path));
-  return contents;
+  std::string contents;
+  std::array<char, 4096> block;
+  // Not by iterators, which throw what cannot be read: a folder, for one.
+  while (file.read(block.data(), block.size()) || file.gcount() > 0) {
+    contents.append(block.data(), static_cast<size_t>(file.gcount()));
+  }
+  if (file.is_open() && !file.bad()) return contents;
+  return invalid(text(flag, ": cannot read ", path, ": ", std::generic_category().message(errno)));
 }
 
 Result<RunOptions> make_options(FlagValues flags, const Environment& environment) {

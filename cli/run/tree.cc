@@ -7,12 +7,11 @@
 
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 
+#include "horo/base/cgroup.h"
 #include "horo/base/text.h"
 #include "horo/net/fd.h"
 
@@ -21,9 +20,7 @@ namespace horo::cli::launch {
 namespace {
 
 std::optional<ProcessFacts> facts_of(std::string_view pid) {
-  std::ifstream file(text("/proc/", pid, "/stat"));
-  const std::string contents{std::istreambuf_iterator<char>(file), {}};
-  return parse_stat(contents);
+  return parse_stat(read_small_file(text("/proc/", pid, "/stat")).value_or(""));  // It may end at any time.
 }
 
 /// By pidfd, after which the process is looked at again: a number that was given to another process in between is not

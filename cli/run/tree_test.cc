@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 namespace horo::cli::launch {
 namespace {
 
@@ -51,6 +54,29 @@ TEST(ProcessTree, SignalsChildrenAndTheirChildren) {
   int status = -1;
   ASSERT_EQ(waitpid(root, &status, 0), root);
   EXPECT_EQ(status, 0);
+}
+
+TEST(ProcessTree, ProcessesMayEndWhileTheyAreLookedAt) {
+  std::atomic<bool> ended{false};
+  std::thread looking([&] {
+    while (!ended) EXPECT_FALSE(running_processes().empty());
+  });
+  for (int turn = 0; turn < 50; ++turn) {
+    std::vector<pid_t> children(64);
+    for (pid_t& child : children) {
+      child = fork();
+      if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (true) pause();
+      }
+    }
+    for (pid_t child : children) {
+      kill(child, SIGKILL);
+      EXPECT_EQ(waitpid(child, nullptr, 0), child);
+    }
+  }
+  ended = true;
+  looking.join();
 }
 
 }  // namespace

@@ -289,8 +289,11 @@ void Communicator::end(std::unique_ptr<Communicator> communicator, bool abort) {
     done->set_value();
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ending.detach();
-  ended.wait_for(2 * kEndLimit);
+  if (ended.wait_for(2 * kEndLimit) == std::future_status::ready) {
+    ending.join();
+  } else {
+    ending.detach();
+  }
 }
 
 }  // namespace horo::cuda

@@ -16,6 +16,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "horo/base/cgroup.h"
 #include "horo/base/text.h"
 
 namespace horo::test {
@@ -134,8 +135,7 @@ bool all_gone(const std::vector<pid_t>& pids, Deadline deadline) {
   return eventually(
       [&] {
         return std::none_of(pids.begin(), pids.end(), [](pid_t pid) {
-          std::ifstream stat(text("/proc/", pid, "/stat"));
-          const std::string facts{std::istreambuf_iterator<char>(stat), {}};
+          const std::string facts = read_small_file(text("/proc/", pid, "/stat")).value_or("");
           const size_t close = facts.rfind(')');
           return close != facts.npos && facts.substr(close + 2, 1) != "Z";
         });
