@@ -169,6 +169,7 @@ void lose_a_peer(const char* transport) {
     }
     _exit(5);
   }
+  ASSERT_GT(peer, 0);  // A signal to -1 would reach everybody.
   auto key = net::Key::none();
   auto store = rendezvous::TcpStoreServer::start(
       net::Address::loopback(), {.job = "test", .key = std::make_shared<const net::Key>(std::move(*key))});

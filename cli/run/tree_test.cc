@@ -62,13 +62,15 @@ TEST(ProcessTree, ProcessesMayEndWhileTheyAreLookedAt) {
     while (!ended) EXPECT_FALSE(running_processes().empty());
   });
   for (int turn = 0; turn < 50; ++turn) {
-    std::vector<pid_t> children(64);
-    for (pid_t& child : children) {
-      child = fork();
+    std::vector<pid_t> children;
+    for (int i = 0; i < 64; ++i) {
+      const pid_t child = fork();
       if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         while (true) pause();
       }
+      EXPECT_GT(child, 0);
+      if (child > 0) children.push_back(child);  // A signal to -1 would reach everybody.
     }
     for (pid_t child : children) {
       kill(child, SIGKILL);

@@ -130,6 +130,7 @@ TEST(Bell, RingersThatAreKilledAnywhereKeepNobodyFromBeingWoken) {
     if (child == 0) {
       while (true) word.get().ring();
     }
+    ASSERT_GT(child, 0);  // A signal to -1 would reach everybody.
     for (int turn = 0; turn < 50; ++turn) bell.wait(bell.look(), kSoon, false);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);

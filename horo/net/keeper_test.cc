@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <stdexcept>
 #include <string>
 
 #include "horo/base/build.h"
@@ -42,6 +43,7 @@ class Rank {
     mine_.reset(ends[0]);
     UniqueFd theirs(ends[1]);
     pid_ = fork();
+    if (pid_ < 0) throw std::runtime_error("cannot fork");  // A signal to -1 would reach everybody.
     if (pid_ == 0) {
       mine_.reset();
       auto keeper = Keeper::start();

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <stdexcept>
 
 #include "horo/base/cgroup.h"
 #include "horo/base/text.h"
@@ -72,6 +73,7 @@ std::string TemporaryFolder::write(const std::string& name, const std::string& c
 Launched::Launched(const Options& options) {
   pid_ = fork();
   if (pid_ == 0) become(options, folder_);
+  if (pid_ < 0) throw std::runtime_error("cannot fork");  // A signal to -1 would reach everybody.
   handle_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
 }
 
