@@ -79,15 +79,22 @@ int be_left(group::Engine& engine, uint64_t count) {
 
 void leave_by(Way way, const char* transport, uint64_t count) {
   SCOPED_TRACE(text(kWayNames[static_cast<int>(way)], " over ", transport, ", ", count, " elements"));
+  Hold hold;
   JobOptions options{.ranks = 4, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_TRANSPORT", transport}}};
   auto started = Job::start(options, [&](group::Engine& engine) {
+    hold.take_part();
     uint64_t value = 1;
     auto* bytes = reinterpret_cast<std::byte*>(&value);
     if (!engine.world().run(sum_of(1), bytes, bytes).ok()) return 3;
-    return engine.rank() == kLeaver ? leave(engine, way, count) : be_left(engine, count);
+    tell("one\n");
+    if (engine.rank() != kLeaver) return be_left(engine, count);
+    return hold.wait(Deadline::after_seconds(20)) ? leave(engine, way, count) : 9;
   });
   ASSERT_TRUE(started.ok()) << started.status();
   Job& job = **started;
+  // The leaver has its first result; the others may still be about to get theirs.
+  for (int rank = 0; rank < 4; ++rank) ASSERT_TRUE(job.next_line(rank, Deadline::after_seconds(20)).ok());
+  hold.let_go();
   auto codes = job.wait(Deadline::after_seconds(20));
   ASSERT_TRUE(codes.ok()) << codes.status();
   int64_t left = 0;
