@@ -303,7 +303,9 @@ TEST(Reform, WithoutALossTheSameRanksBeginAnewAndSetsGoOn) {
 }
 
 TEST(Reform, RanksAreNumberedAnewAndSetsAreMadeByTheNewNumbers) {
-  auto job = start({.ranks = 4}, [](Runtime& runtime) {
+  Hold hold;
+  auto job = start({.ranks = 4}, [&](Runtime& runtime) {
+    hold.take_part();
     const int seat = runtime.rank();
     if (seat == 1) raise(SIGKILL);
     const Status lost = fail_until_reformed(runtime);
@@ -326,13 +328,19 @@ TEST(Reform, RanksAreNumberedAnewAndSetsAreMadeByTheNewNumbers) {
     const Status mismatch = allreduce(runtime, "odd", odd);
     REQUIRE(mismatch.message().find("[4] on ranks 0, 1") != std::string::npos);
     REQUIRE(mismatch.message().find("[5] on rank 2") != std::string::npos);
-    if (runtime.rank() == 2) raise(SIGKILL);
+    tell("mismatch\n");
+    if (runtime.rank() == 2) {
+      REQUIRE(hold.wait(Deadline::after(kHangLimit)));  // Until the others have heard of it, too.
+      raise(SIGKILL);
+    }
     REQUIRE(fail_until_reformed(runtime).lost() == std::vector<int>{2});
     REQUIRE_OK(runtime.reform(Deadline::after(kHangLimit)));
     REQUIRE(runtime.size() == 2 && count_members(runtime) == 2.0F);
     return leave_together(runtime);
   });
   ASSERT_TRUE(job);
+  for (int seat : {0, 2}) EXPECT_TRUE(job->next_line(seat, Deadline::after(kHangLimit)).ok()) << seat;
+  hold.let_go();
   auto codes = job->wait(Deadline::after_seconds(30));
   ASSERT_TRUE(codes.ok()) << codes.status();
   EXPECT_EQ(*codes, (std::vector<int>{0, -SIGKILL, 0, -SIGKILL}));
