@@ -19,7 +19,7 @@ Status check(const Driver& driver, CUresult result, const char* what);
 struct KernelKey {
   std::string defines;  ///< "HORO_REDUCE DTYPE=10 OP=0": one -D each.
   std::string name;
-  auto operator<=>(const KernelKey&) const = default;
+  auto operator<=>(const KernelKey&) const = default;  // NOLINT(modernize-use-nullptr): there is none.
 };
 
 /// Thread-safe.
@@ -75,8 +75,8 @@ class Context {
   std::mutex mutex_;
   std::map<std::string, CUmodule> modules_;
   std::map<KernelKey, CUfunction> kernels_;
-  std::vector<std::unique_ptr<Event>> events_;  ///< Free ones.
-  static inline std::atomic<bool> held_{false};
+  std::vector<std::unique_ptr<Event>> events_;   ///< Free ones.
+  static inline std::atomic<bool> held_{false};  // NOLINT(readability-identifier-naming): a member, too.
 };
 
 /// The contexts of this process, by the number that the driver gives a device; each is opened once and stays.

@@ -134,7 +134,8 @@ std::vector<std::string> places(const std::vector<std::string>& names) {
   std::error_code ignored;
   for (const std::string& folder : library_folders()) {
     for (const std::string& name : names) {
-      if (fs::exists(fs::path(folder) / name, ignored)) all.push_back(folder + "/" + name);
+      const fs::path place = fs::path(folder) / name;
+      if (fs::exists(place, ignored)) all.push_back(place.string());
     }
   }
   return all;

@@ -11,7 +11,7 @@
 
 namespace horo::cuda {
 
-// As in nccl.h, in all versions from kOldest on.
+// As in nccl.h, in all versions from kOldest on. NOLINTBEGIN(readability-identifier-naming)
 using ncclResult = int;
 using ncclComm = struct ncclCommOpaque*;
 struct ncclUniqueId {
@@ -26,6 +26,7 @@ struct ncclConfig {
   int cluster_size, least_blocks, most_blocks;
   const char* network;
 };
+// NOLINTEND(readability-identifier-naming)
 enum : ncclResult { kNcclSuccess = 0, kNcclInProgress = 7 };
 
 /// Functions of libnccl.

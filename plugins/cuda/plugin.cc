@@ -52,6 +52,7 @@ int guarded(Body body) {
 }
 
 CUdeviceptr address(const void* memory) { return reinterpret_cast<CUdeviceptr>(memory); }
+// NOLINTNEXTLINE(performance-no-int-to-ptr): the driver has them as numbers.
 void* pointer(CUdeviceptr memory) { return reinterpret_cast<void*>(memory); }
 Queue& queue_of(void* queue) { return *static_cast<Queue*>(queue); }
 

@@ -18,8 +18,10 @@ struct Mpich {
   static constexpr std::string_view kVersionWords[] = {"MPICH", "Intel", "MVAPICH", "CRAY"};
   static constexpr const char* kFiles[] = {"libmpi.so.12", "libmpich.so.12", "libmpi_cray.so.12", "libmpi.so"};
 
+  // NOLINTBEGIN(performance-no-int-to-ptr): as in its mpi.h.
   static void* in_place() { return reinterpret_cast<void*>(~uintptr_t{0}); }
   static void* status_ignore() { return reinterpret_cast<void*>(uintptr_t{1}); }
+  // NOLINTEND(performance-no-int-to-ptr)
 
   /// There are no symbols for these: they are fixed in the common binary interface.
   static Status bind(const DynamicLibrary&, Functions<Mpich>& functions, Constants<Mpich>& constants) {

@@ -18,6 +18,7 @@ struct OpenMpi {
   static constexpr std::string_view kVersionWords[] = {"Open MPI"};
   static constexpr const char* kFiles[] = {"libmpi.so.40", "libmpi.so.80", "libmpi.so"};
 
+  // As in its mpi.h. NOLINTNEXTLINE(performance-no-int-to-ptr)
   static void* in_place() { return reinterpret_cast<void*>(uintptr_t{1}); }
   static void* status_ignore() { return nullptr; }
 
