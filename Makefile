@@ -84,7 +84,7 @@ test-all: build .venv/.installed setup-test  ## The long forms of the tests, san
 	@tools/planted.py
 	@$(MAKE) --no-print-directory test-old-tensorflow sanitize fuzz lint-all
 
-chaos: build  ## Kill, stop, cut off and confuse the ranks of thousands of jobs; a report with times
+chaos: build setup-sanitize  ## Kill, stop, cut off and confuse the ranks of thousands of jobs; a report with times
 	@tools/chaos.sh build/dev $(SCALE)
 
 # The oldest TensorFlow with Keras 3, and Keras 2 beside it, in an environment of their own.
