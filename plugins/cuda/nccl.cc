@@ -280,13 +280,15 @@ void Communicator::end(std::unique_ptr<Communicator> communicator, bool abort) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread ending([done, abort, own = std::shared_ptr<Communicator>(std::move(communicator))] {
-    const Context::Use use(own->context_);
-    if (abort) {
-      own->nccl_.ncclCommAbort(own->communicator_);
-    } else {
-      own->end_in_order();
+    {
+      const Context::Use use(own->context_);
+      if (abort) {
+        own->nccl_.ncclCommAbort(own->communicator_);
+      } else {
+        own->end_in_order();
+      }
     }
-    done->set_value();
+    done->set_value();  // After all that may wait for somebody: who joins does not.
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (ended.wait_for(2 * kEndLimit) == std::future_status::ready) {
