@@ -20,19 +20,9 @@ struct Reduction {
 /// Ends in success, or in kMismatch and kUnavailable (on all members; the group stays usable), kStopped (revoked before
 /// the operation was decided; the group layer knows why) or kTimeout. Unless the status says so, `in` is as it was.
 ///
-/// Up to slot_bytes: everybody publishes all of its input and combines everything itself, in rank order.
-///
-/// Above, two ranks: both copy all of their input into staging, step by step, and reduce the peer's steps into the
-/// caller's memory as they come.
-///
-/// Above, more ranks or library buffers: member i owns slice i. Everybody puts the other slices into its staging step
-/// by step, combines slice i of all members, in rank order and straight out of their staging, into its own staging, and
-/// pulls the others' slices as they are done. Out of place, staging is a ring: of a few steps that stay in cache, or,
-/// for tensors that no cache holds, one that is longer than the cache and written past it (stream.h says why). In
-/// place, staging keeps what is overwritten until the operation is decided, so that a failure puts it back. Buffers
-/// made by the library need no copy in: peers read them, and the owner's slice is reduced in place, or, where all
-/// members have such buffers, written to all of them (push.h). Cost per member and byte of the tensor, n members:
-/// (n-1)/n copied in, 1 read to reduce, 1/n written, 1 pulled.
+/// Up to slot_bytes: everybody publishes all of its input and combines everything itself, in rank order. Above
+/// slot_bytes_many, where all members have buffers of the library, each adds a part of them there (push.h). Else by
+/// slices (sliced.h).
 Status allreduce(Protocol& protocol, const Call& call, const Reduction& reduction);
 
 }  // namespace horo::collective::direct

@@ -26,7 +26,7 @@ Thresholds small_thresholds(int rank) {
           .step_bytes = 4096,
           .pair_step_bytes = 1024,
           .cache_bytes = cache,
-          .page_bytes = 256};
+          .page_bytes = 128};
 }
 
 float value(int rank, uint64_t element) {
@@ -266,6 +266,35 @@ TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
     for (int rank = 0; rank < kRanks; ++rank) {
       if (rank == victim) continue;
       EXPECT_EQ(failed[static_cast<size_t>(rank)], fatal);
+    }
+  }
+}
+
+TEST(DirectDeath, BuffersOfTheLibraryAreIntactWhereNobodyCanHaveBegunToWriteThere) {
+  for (const int ranks : {2, 3}) {
+    for (uint64_t count : {200, 256, 5000}) {
+      for (uint64_t shift : {0, 3}) {
+        Fabric fabric(ranks, kSegment);
+        run_ranks(ranks, [&](int rank) {
+          Caller caller(fabric, rank);
+          Operation operation = operation_of(Kind::kAllreduce, ranks, rank, count, 0);
+          const std::vector<float> input = input_of(operation, rank);
+          const std::vector<float> expected = expected_of(operation, ranks, rank, count);
+          std::byte* buffer = fabric.segment(rank).data() + kStaging + shift * sizeof(float);
+          const auto holds = [&](const std::vector<float>& wanted) {
+            return std::memcmp(buffer, wanted.data(), count * sizeof(float)) == 0;
+          };
+          std::memcpy(buffer, input.data(), count * sizeof(float));
+          ASSERT_TRUE(caller.call(operation, buffer, buffer).ok());
+          ASSERT_TRUE(holds(expected));
+          if (rank == ranks - 1) return fabric.kill(rank);
+          std::memcpy(buffer, input.data(), count * sizeof(float));
+          const Status status = caller.call(operation, buffer, buffer);
+          EXPECT_EQ(status.code(), Code::kStopped) << status;
+          EXPECT_TRUE(status.contents_intact());
+          EXPECT_TRUE(holds(input)) << count << " shifted by " << shift << ", " << ranks << " ranks";
+        });
+      }
     }
   }
 }

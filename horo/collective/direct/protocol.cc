@@ -89,6 +89,11 @@ Status Protocol::refuse(const Call& call, const Status& why) {
   return why.with_operation(call.number);
 }
 
+Status Protocol::lies_outside(const Call& call, int member) const {
+  return Status(Code::kCorrupt, text("rank ", space_.names[static_cast<size_t>(member)],
+                                     " describes memory outside its segment in operation ", call.number));
+}
+
 Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {
   if (bytes <= transport::kInlineBytes) return meet(call, mine);
   // All members came to the last meeting, so nobody reads what was brought to the one before it, in this slot.

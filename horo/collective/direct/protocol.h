@@ -46,9 +46,10 @@ inline constexpr size_t kPairStepBytes = 128 * 1024;
 /// Sizes at which the algorithm changes. Equal on all members (they are part of the selector's table), but for
 /// cache_bytes, which only decides how a member copies and how long its own ring is.
 struct Thresholds {
-  size_t slot_bytes = 256 * 1024;      ///< Up to this, one exchange; everybody reduces everything (2 ranks).
-  size_t slot_bytes_many = 32 * 1024;  ///< The same for more than 2 ranks.
-  size_t step_bytes = 256 * 1024;      ///< How much of a slice is copied, reduced and pulled at a time.
+  size_t slot_bytes = 256 * 1024;  ///< Up to this, one exchange; everybody reduces everything (2 ranks).
+  /// The same for more than 2 ranks, and for 2 that both have buffers of the library.
+  size_t slot_bytes_many = 32 * 1024;
+  size_t step_bytes = 256 * 1024;  ///< How much of a slice is copied, reduced and pulled at a time.
   /// The same where two ranks add everything: about a sixteenth of a core's own cache, where each piece of the own
   /// input is read a second time.
   size_t pair_step_bytes = kPairStepBytes;
@@ -92,6 +93,9 @@ class Protocol {
 
   /// Arrives only to say that this rank cannot take part. Fails operation `call.number` on all members with `why`.
   Status refuse(const Call& call, const Status& why);
+
+  /// What `member` says of its memory cannot be.
+  Status lies_outside(const Call& call, int member) const;
 
   Status advance(const Call& call, Word& word, uint64_t count) const;
   Status wait_for(const Call& call, int member, Word& word, uint64_t count) const;

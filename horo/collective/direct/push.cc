@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "horo/collective/direct/pointers.h"
 
@@ -11,24 +12,35 @@ namespace {
 
 constexpr size_t kBlockBytes = 16 * 1024;  // Added, and written to the others while in the first cache.
 
+/// Bytes of a buffer before its first whole page, and after its last.
+struct Margins {
+  uint64_t head = 0;
+  uint64_t tail = 0;
+};
+
+Margins margins(const Protocol& protocol, const Reduction& reduction, const Offer& offer) {
+  const size_t page = protocol.thresholds().page_bytes;
+  return {(page - offer.out % page) % page, (offer.out + reduction.count * size_of(reduction.dtype)) % page};
+}
+
+/// Where a member's input and output lie, as this member sees them.
+struct Place {
+  const std::byte* in;
+  std::byte* out;
+};
+
 class Push {
  public:
-  Push(Protocol& protocol, const Call& call, const Reduction& reduction, std::span<const Place> places,
-       kernel::CombineManyFn combine)
+  Push(Protocol& protocol, const Call& call, const Reduction& reduction, kernel::CombineManyFn combine)
       : protocol_(protocol),
         call_(call),
         reduction_(reduction),
-        places_(places),
         combine_(combine),
-        element_(size_of(reduction.dtype)) {
-    for (const Place& place : places) {
-      head_ = std::max(head_, place.margins.head / element_);
-      tail_ = std::max(tail_, place.margins.tail / element_);
-    }
-  }
+        element_(size_of(reduction.dtype)) {}
 
-  Status run() {
-    add_margins();
+  Status run(std::span<const Offer> offers) {
+    HORO_TRY(find(offers));
+    if (head_ + tail_ > 0) HORO_TRY(add_margins());
     HORO_TRY(push_slice());
     for (int member = 0; member < protocol_.size(); ++member) {
       if (member == protocol_.rank()) continue;
@@ -42,16 +54,36 @@ class Push {
 
   const Place& mine() const { return places_[static_cast<size_t>(protocol_.rank())]; }
 
+  Status find(std::span<const Offer> offers) {
+    places_.reserve(offers.size());
+    for (int member = 0; member < protocol_.size(); ++member) {
+      const Offer& offer = offers[static_cast<size_t>(member)];
+      const std::span<std::byte> buffers = protocol_.space().buffers[static_cast<size_t>(member)];
+      const uint64_t bytes = reduction_.count * element_;
+      if (bytes > buffers.size() || std::max(offer.in, offer.out) > buffers.size() - bytes) {
+        return protocol_.lies_outside(call_, member);
+      }
+      places_.push_back({buffers.data() + offer.in, buffers.data() + offer.out});
+      const Margins beside = margins(protocol_, reduction_, offer);
+      head_ = std::max(head_, beside.head / element_);
+      tail_ = std::max(tail_, beside.tail / element_);
+    }
+    return {};
+  }
+
   // The largest of all members' margins: what is no whole page of one is pushed to none.
-  void add_margins() {
-    const size_t page = protocol_.thresholds().page_bytes;
+  Status add_margins() {
+    const uint64_t behind = (reduction_.count - tail_) * element_;
+    std::byte* slot = protocol_.next_slot();
+    std::memcpy(slot, reduction_.in, head_ * element_);
+    std::memcpy(slot + head_ * element_, reduction_.in + behind, tail_ * element_);
+    HORO_TRY(protocol_.meet(call_, {}));
     Pointers inputs(protocol_.size());
     for (int member = 0; member < protocol_.size(); ++member) inputs[member] = protocol_.slot(member);
-    combine_(mine().out, inputs.span(), head_, reduction_.scaling);
-    for (int member = 0; member < protocol_.size(); ++member) {
-      inputs[member] = protocol_.slot(member) + 2 * page - tail_ * element_;
-    }
-    combine_(mine().out + (reduction_.count - tail_) * element_, inputs.span(), tail_, reduction_.scaling);
+    combine_(reduction_.out, inputs.span(), head_, reduction_.scaling);
+    for (int member = 0; member < protocol_.size(); ++member) inputs[member] += head_ * element_;
+    combine_(reduction_.out + behind, inputs.span(), tail_, reduction_.scaling);
+    return {};
   }
 
   Status push_slice() {
@@ -95,44 +127,40 @@ class Push {
   Protocol& protocol_;
   const Call& call_;
   const Reduction& reduction_;
-  const std::span<const Place> places_;
   const kernel::CombineManyFn combine_;
   const size_t element_;
+  std::vector<Place> places_;
   uint64_t head_ = 0, tail_ = 0;  ///< Elements.
 };
 
 }  // namespace
 
-Margins margins(uint64_t offset, uint64_t bytes, size_t page) {
-  return {(page - offset % page) % page, (offset + bytes) % page};
-}
-
-bool can_push(const Protocol& protocol, const Reduction& reduction, uint64_t offset) {
-  const size_t page = protocol.thresholds().page_bytes;
+// Margins are elements, and fit into a slot; beyond them there is something to push.
+std::optional<Offer> offer_of(const Protocol& protocol, const Call& call, const Reduction& reduction) {
+  if (call.signature.kind != transport::Kind::kAllreduce) return std::nullopt;
   const size_t element = size_of(reduction.dtype);
-  return offset % element == 0 && 2 * page <= protocol.thresholds().slot_bytes && reduction.count * element >= 4 * page;
-}
-
-void bring_margins(Protocol& protocol, const Reduction& reduction) {
+  const uint64_t bytes = reduction.count * element;
   const size_t page = protocol.thresholds().page_bytes;
-  std::byte* slot = protocol.next_slot();
-  std::memcpy(slot, reduction.in, page);
-  std::memcpy(slot + page, reduction.in + reduction.count * size_of(reduction.dtype) - page, page);
+  if (bytes < 4 * page || 2 * page > protocol.thresholds().slot_bytes) return std::nullopt;
+  const auto in = protocol.offset_in_buffers(reduction.in, bytes);
+  const auto out = protocol.offset_in_buffers(reduction.out, bytes);
+  if (!in || !out || *out % element != 0) return std::nullopt;
+  return Offer{*in, *out};
 }
 
-Status push(Protocol& protocol, const Call& call, const Reduction& reduction, std::span<const Place> places,
+Status push(Protocol& protocol, const Call& call, const Reduction& reduction, std::span<const Offer> offers,
             kernel::CombineManyFn combine) {
-  return Push(protocol, call, reduction, places, combine).run();
+  return Push(protocol, call, reduction, combine).run(offers);
 }
 
 // Frozen words tell whether anybody can have found all members there, and so whether anybody can have begun.
-Status end_pushes(const Protocol& protocol, const Reduction& reduction, uint64_t offset, const Status& status) {
+Status end_pushes(const Protocol& protocol, const Reduction& reduction, const Offer& mine, const Status& status) {
   // What fails for all members alike fails before anybody begins, and the group goes on.
   if (status.ok() || status.code() == Code::kMismatch || status.code() == Code::kUnavailable) return status;
   protocol.space().page.revoke({});
   if (!protocol.all_came()) return status;
+  const Margins beside = margins(protocol, reduction, mine);
   const uint64_t bytes = reduction.count * size_of(reduction.dtype);
-  const Margins beside = margins(offset, bytes, protocol.thresholds().page_bytes);
   protocol.space().own_buffers->withdraw({reduction.out + beside.head, bytes - beside.head - beside.tail});
   return reduction.in == reduction.out ? status.with_contents_lost() : status;
 }

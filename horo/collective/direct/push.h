@@ -9,11 +9,13 @@
 // - One that fails may leave a writer behind: a member that is dead or frozen, or one that has not noticed yet. So
 //   the caller's pages are taken away from all peers before the call returns (Buffers::withdraw()).
 // - Only whole pages can be taken away. What lies beside them in a first or last page may be another tensor, which the
-//   caller writes meanwhile: those margins are brought to the meeting, and everybody adds them for itself.
+//   caller writes meanwhile: where there are such margins members meet again, with what lies there, and everybody adds
+//   them for itself.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "horo/collective/direct/allreduce.h"
@@ -21,32 +23,22 @@
 
 namespace horo::collective::direct {
 
-/// Bytes of a buffer before its first whole page, and after its last.
-struct Margins {
-  uint64_t head = 0;
-  uint64_t tail = 0;
-};
-Margins margins(uint64_t offset, uint64_t bytes, size_t page);
-
-/// Whether a result of `bytes` at `offset` in this member's buffers can be written by others.
-bool can_push(const Protocol& protocol, const Reduction& reduction, uint64_t offset);
-
-/// Before the meeting: makes what may be somebody's margins ready for everybody.
-void bring_margins(Protocol& protocol, const Reduction& reduction);
-
-/// Where a member's input and output lie, as this member sees them.
-struct Place {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  Margins margins;
+/// Where a member's input and output lie in its buffers.
+struct Offer {
+  uint64_t in = 0;
+  uint64_t out = 0;
 };
 
-/// After the meeting, with everybody's places.
-Status push(Protocol& protocol, const Call& call, const Reduction& reduction, std::span<const Place> places,
+/// What this member can offer: nothing unless all members take the result, and its input and output lie in the
+/// library's memory, in whole pages for the most part.
+std::optional<Offer> offer_of(const Protocol& protocol, const Call& call, const Reduction& reduction);
+
+/// After a meeting to which everybody has brought its offer. `combine` adds this reduction.
+Status push(Protocol& protocol, const Call& call, const Reduction& reduction, std::span<const Offer> offers,
             kernel::CombineManyFn combine);
 
-/// The end of an operation in which this member has offered its output, at `offset`, to the others: nobody writes there
-/// any more. Returns `status`, which says then whether the caller's input is lost.
-Status end_pushes(const Protocol& protocol, const Reduction& reduction, uint64_t offset, const Status& status);
+/// The end of an operation for which this member has made an offer: nobody writes there any more. Returns `status`,
+/// which says then whether the caller's input is lost.
+Status end_pushes(const Protocol& protocol, const Reduction& reduction, const Offer& mine, const Status& status);
 
 }  // namespace horo::collective::direct

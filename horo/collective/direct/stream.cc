@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "horo/base/text.h"
-
 namespace horo::collective::direct {
 
 namespace {
@@ -57,8 +55,7 @@ Status Stream::check(const Descriptor& theirs, int member) const {
       theirs.in_place != 0 ? protocol_.space().buffers[at].size() : protocol_.space().segments[at].size();
   const uint64_t bytes = theirs.in_place != 0 ? flow_.take[at] : slot_ * std::min(theirs.ring, room / slot_ + 1);
   if (theirs.ring > 0 && bytes <= room && theirs.offset <= room - bytes) return {};
-  return Status(Code::kCorrupt, text("rank ", protocol_.space().names[at],
-                                     " describes memory outside its segment in operation ", call_.number));
+  return protocol_.lies_outside(call_, member);
 }
 
 Status Stream::meet() {
