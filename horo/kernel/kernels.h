@@ -23,6 +23,7 @@ struct Kernels {
   Isa isa;
   CombineFn combine[kDTypeCount][kReduceOpCount];
   CombineManyFn combine_many[kPlacementCount][kDTypeCount][kReduceOpCount];
+  CombineKeepingFn combine_keeping[kDTypeCount][kReduceOpCount];
   ScaleFn scale[kDTypeCount];
   CastFn cast[kFloatCount][kFloatCount];  ///< [to][from]
 };

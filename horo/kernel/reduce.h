@@ -34,6 +34,11 @@ struct Scaling {
 using CombineManyFn = void (*)(std::byte* out, std::span<const std::byte* const> in, size_t count,
                                const Scaling& scaling);
 
+/// out[i] = scaling(own[i] op other[i]), and kept[i] = own[i], which nobody here reads soon: one pass where copy() and
+/// CombineManyFn take two. `out` may be `own`.
+using CombineKeepingFn = void (*)(std::byte* out, std::byte* kept, const std::byte* own, const std::byte* other,
+                                  size_t count, const Scaling& scaling);
+
 /// out[i] = in[i] * factor, or in[i] / divisor. `out` may be `in`.
 using ScaleFn = void (*)(std::byte* out, const std::byte* in, size_t count, const Scaling& scaling);
 
@@ -58,6 +63,9 @@ Isa best();
 /// kSum here: the caller passes Scaling (see average()).
 CombineFn combine(DType dtype, ReduceOp op, Isa isa = best());
 CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa = best(), Placement placement = Placement::kCached);
+/// Sums and products, which do not depend on the order of two. Null where one pass is not there, or does not pay: on
+/// x86_64 it does where results replace `own`.
+CombineKeepingFn combine_keeping(DType dtype, ReduceOp op, Isa isa, Placement placement);
 /// Null for bool, fp8 and byte.
 ScaleFn scale(DType dtype, Isa isa = best());
 

@@ -125,6 +125,33 @@ TEST_P(EveryDTypeAndOp, CombinesTwoAsCombineDoes) {
   EXPECT_EQ(two.bytes(), many.bytes());
 }
 
+TEST_P(EveryDTypeAndOp, KeepsOneOfTwoWhileItCombinesThem) {
+  for (const Scaling& scaling : {Scaling{}, Scaling{.divisor = 3}, Scaling{.factor = 2.5}}) {
+    for (size_t count : {size_t{0}, size_t{1}, size_t{37}, 21 * 1024 / size_ + 5}) {
+      for (size_t shift : {0, 1, 16}) {
+        Buffer own(count * size_, shift), other(count * size_, 2), expected(count * size_, 0);
+        own.fill(dtype_, random_), other.fill(dtype_, random_);
+        const std::array<const std::byte*, 2> in = {other.data(), own.data()};
+        combine_many(dtype_, op_, Isa::kGeneric)(expected.data(), in, count, scaling);
+        for (Isa isa : available()) {
+          for (Placement placement : kPlacements) {
+            const CombineKeepingFn keeping = combine_keeping(dtype_, op_, isa, placement);
+            if (keeping == nullptr) continue;
+            Buffer apart(count * size_, 3), in_place(own), kept(count * size_, shift);
+            keeping(apart.data(), kept.data(), own.data(), other.data(), count, scaling);
+            ASSERT_EQ(apart.bytes(), expected.bytes()) << name(isa) << " count " << count << " shift " << shift;
+            ASSERT_EQ(kept.bytes(), own.bytes()) << name(isa) << " count " << count << " shift " << shift;
+            ASSERT_TRUE(apart.fences_intact() && kept.fences_intact());
+            keeping(in_place.data(), kept.data(), in_place.data(), other.data(), count, scaling);
+            ASSERT_EQ(in_place.bytes(), expected.bytes()) << name(isa) << " in place, count " << count;
+            ASSERT_EQ(kept.bytes(), own.bytes()) << name(isa) << " in place, count " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, EveryDTypeAndOp, testing::ValuesIn(all_cases()), [](const auto& test) {
   return std::string(name(test.param.dtype)) + "_" + std::string(name(test.param.op));
 });
@@ -143,6 +170,15 @@ TEST(Kernels, ExistExactlyWhereADtypeCanBeReduced) {
     EXPECT_EQ(scale(dtype) != nullptr, can_reduce(dtype, ReduceOp::kAverage)) << name(dtype);
   }
   EXPECT_EQ(combine(static_cast<DType>(200), ReduceOp::kSum), nullptr);
+}
+
+TEST(Kernels, KeepWhileTheyCombineFloatsInPlaceOnTheBestInstructionSet) {
+  if (best() == Isa::kSve || best() == Isa::kGeneric) GTEST_SKIP() << "in two passes with " << name(best());
+  for (DType dtype : {DType::kF32, DType::kF64}) {
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      EXPECT_NE(combine_keeping(dtype, op, best(), Placement::kReplacing), nullptr);
+    }
+  }
 }
 
 TEST(Kernels, ListGenericFirstAndBestLast) {

@@ -34,22 +34,22 @@ Status exchanged(Protocol& protocol, const Call& call, const Reduction& reductio
 }
 
 /// What the arrival of one of two members carries, if the inputs would fit into slots.
-struct Descriptor {
+struct Bid {
   Offer offer;
-  uint64_t offers = 0;  ///< Then nothing lies in its slot.
+  uint64_t made = 0;  ///< Then nothing lies in its slot.
 };
-static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
+static_assert(sizeof(Bid) <= transport::kInlineBytes);
 
 // Nobody knows before the meeting what the other brings. So if only one has offered, they exchange in a second one.
 Status pushed_or_exchanged(Protocol& protocol, const Call& call, const Reduction& reduction, size_t bytes) {
   const std::optional<Offer> offer = offer_of(protocol, call, reduction);
   if (!offer) std::memcpy(protocol.next_slot(), reduction.in, bytes);
-  const Descriptor mine{offer.value_or(Offer{}), offer ? uint64_t{1} : uint64_t{0}};
+  const Bid mine{offer.value_or(Offer{}), offer ? uint64_t{1} : uint64_t{0}};
   Status met = protocol.meet(call, std::as_bytes(std::span(&mine, 1)));
   if (!met.ok()) return offer ? end_pushes(protocol, reduction, *offer, met) : met;
-  Descriptor theirs;
+  Bid theirs;
   std::memcpy(&theirs, protocol.payload(1 - protocol.rank()), sizeof theirs);
-  if (theirs.offers != mine.offers) return exchanged(protocol, call, reduction, bytes);
+  if (theirs.made != mine.made) return exchanged(protocol, call, reduction, bytes);
   if (!offer) {
     combine_all(protocol, reduction, bytes);
     return {};

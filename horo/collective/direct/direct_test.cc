@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "horo/base/text.h"
 #include "horo/collective/direct/collectives.h"
@@ -267,6 +270,48 @@ TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
       if (rank == victim) continue;
       EXPECT_EQ(failed[static_cast<size_t>(rank)], fatal);
     }
+  }
+}
+
+// Whenever it happens: the survivor's last operation is whole, or its memory as it was before.
+TEST(DirectDeath, APairThatIsCutOffInTheMiddlePutsItsInputBack) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  constexpr uint64_t kCount = 90'001;
+  for (int turn = 0; turn < 200; ++turn) {
+    Fabric fabric(2, kSegment);
+    const transport::ControlPage page = fabric.space(0, kStaging).page;
+    const uint64_t delay = random() % 300;
+    std::atomic<bool> begun{false};
+    std::thread killer([&] {
+      while (!begun) std::this_thread::yield();
+      for (uint64_t i = 0; i < delay; ++i) std::this_thread::yield();
+      page.revoke({1});
+    });
+    std::array<uint64_t, 2> succeeded = {};
+    run_ranks(2, [&](int rank) {
+      Caller caller(fabric, rank);
+      Operation operation = operation_of(Kind::kAllreduce, 2, rank, kCount, 0);
+      const std::vector<float> input = input_of(operation, rank), sum = expected_of(operation, 2, rank, kCount);
+      for (;;) {
+        std::vector<float> memory = input;
+        begun = true;
+        const Status status = caller.call(operation, bytes_of(memory), bytes_of(memory));
+        if (!status.ok()) {
+          EXPECT_EQ(status.code(), Code::kStopped) << status;
+          EXPECT_TRUE(status.contents_intact());
+          EXPECT_TRUE(memory == input) << "rank " << rank << ", turn " << turn;
+          return;
+        }
+        ASSERT_TRUE(memory == sum) << "rank " << rank << ", turn " << turn;
+        ++succeeded[static_cast<size_t>(rank)];
+      }
+    });
+    killer.join();
+    // Who is evicted may fail though the operation is decided.
+    EXPECT_LE(succeeded[1], succeeded[0]);
+    EXPECT_LE(succeeded[0] - succeeded[1], 1U);
   }
 }
 

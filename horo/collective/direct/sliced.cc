@@ -4,6 +4,8 @@
 #include <cstring>
 #include <optional>
 
+#include "horo/collective/direct/descriptor.h"
+#include "horo/collective/direct/pair.h"
 #include "horo/collective/direct/pointers.h"
 #include "horo/collective/direct/push.h"
 
@@ -14,27 +16,6 @@ namespace {
 constexpr uint64_t kShortRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift a little.
 constexpr uint64_t kShortPairRing = 12;  // Of the shorter steps of a pair.
 constexpr uint64_t kFar = 4;             // Times the cache of a core: tensors beyond it, and the ring that they take.
-
-/// How a member holds its contributions, or its results, while others read them.
-enum class Holding : uint8_t {
-  kRing,     ///< The last steps, in staging.
-  kWhole,    ///< All of the round in staging, in the caller's layout.
-  kCallers,  ///< The caller's own buffer, which lies among the library's.
-};
-
-/// What the arrival at a large operation carries: where peers find this member's data, as offsets in its segment,
-/// or in its buffers.
-struct Descriptor {
-  uint64_t contribution = 0;
-  uint64_t result = 0;
-  uint64_t ring = kShortRing;  ///< Steps of the ring; every member's own choice.
-  uint64_t pair_ring = 1;      ///< The same if it is one of a pair.
-  Holding contributions = Holding::kRing;
-  Holding results = Holding::kRing;
-  uint8_t takes_pushes = 0;  ///< Others may write its result.
-  uint8_t adds_fast = 1;     ///< Adding everything takes this member less time than fetching half of it added.
-};
-static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
 
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -63,9 +44,7 @@ class Sliced {
   kernel::Placement reduced_placement() const;
   Status run_round(uint64_t index);
   Status run_steps();
-  Status run_pair_steps();
-  Status copy_in_for_peer(uint64_t step);
-  Status reduce_with_peer(uint64_t step);
+  Status run_pair();
   Status copy_in(uint64_t step);
   Status reduce(uint64_t step);
   Status pull(uint64_t step);
@@ -75,7 +54,6 @@ class Sliced {
   Status wait_for_all(Word& (*word)(transport::MemberWords&), uint64_t count, bool patient = false);
 
   Range range(int member, uint64_t step) const;
-  Range pair_range(uint64_t step) const;
   const std::byte* contribution(int member, uint64_t step) const;
   const std::byte* result(int member, uint64_t step) const;
   std::byte* stage(uint64_t offset) const { return protocol_.staging().data() + offset; }
@@ -87,9 +65,6 @@ class Sliced {
   uint64_t ring_bytes(uint64_t steps) const { return steps * pieces() * step_elements_ * element_; }
   uint64_t ring_slot(const Descriptor& whose, uint64_t step, int piece) const {
     return (step % whose.ring * pieces() + static_cast<uint64_t>(piece)) * step_elements_ * element_;
-  }
-  uint64_t pair_ring_slot(const Descriptor& whose, uint64_t step) const {
-    return step % whose.pair_ring * pair_elements_ * element_;
   }
   uint64_t count_after(uint64_t step) const { return protocol_.count(first_step_ + step + 1); }
   const Descriptor& descriptor(int member) const { return descriptors_[static_cast<size_t>(member)]; }
@@ -112,6 +87,7 @@ class Sliced {
   const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : kernel::Placement::kCached;
   bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
+  kernel::CombineKeepingFn keeping_ = nullptr;  ///< Null: in two passes.
   bool contents_lost_ = false;
   std::optional<Offer> offered_;  ///< Where others may write this member's result.
 
@@ -195,6 +171,7 @@ Status Sliced::describe() {
   }
   paired_ = is_paired();
   combine_ = kernel::combine_many(reduction_.dtype, reduction_.op, kernel::best(), reduced_placement());
+  if (far_) keeping_ = kernel::combine_keeping(reduction_.dtype, reduction_.op, kernel::best(), reduced_placement());
   return {};
 }
 
@@ -207,6 +184,7 @@ uint64_t Sliced::choose_ring() const {
   return std::min(steps, std::max(wanted, kShortRing));
 }
 
+// Six steps at least; Pair needs four.
 uint64_t Sliced::choose_pair_ring(uint64_t ring) const {
   const uint64_t room = ring_bytes(ring) / (pair_elements_ * element_);
   return far_ ? room : std::min(room, kShortPairRing);
@@ -239,14 +217,18 @@ Status Sliced::run_round(uint64_t index) {
   const uint64_t line = transport::kCacheLine / element_;
   slice_ = divide_up(divide_up(elements_, static_cast<uint64_t>(size_)), line) * line;
   first_step_ += steps_;
-  steps_ = paired_ ? divide_up(elements_, pair_elements_) : divide_up(slice_, step_elements_);
+  steps_ = paired_ ? Pair::steps(elements_, pair_elements_) : divide_up(slice_, step_elements_);
   pulled_ = 0;
-  Status status = paired_ ? run_pair_steps() : run_steps();
+  if (paired_) {
+    HORO_TRY(run_pair());
+    return leave_round(index + 1 < rounds_);
+  }
+  Status status = run_steps();
   if (!status.ok()) {
     if (restorable()) restore();
     return status;
   }
-  if (restorable() && !paired_) pull_own_slice();
+  if (restorable()) pull_own_slice();
   return leave_round(index + 1 < rounds_);
 }
 
@@ -277,46 +259,9 @@ Status Sliced::run_pushes() {
   return end_pushes(protocol_, reduction_, *offered_, push(protocol_, call_, reduction_, offers, combine_));
 }
 
-// Every step is copied in and, when the peer's is there, reduced straight into the caller's memory while the own input
-// is still in cache: no result passes through staging. Decided when both have copied everything in.
-Status Sliced::run_pair_steps() {
-  for (uint64_t step = 0; step <= steps_; ++step) {
-    if (step < steps_) HORO_TRY(copy_in_for_peer(step));
-    if (step >= 1) HORO_TRY(reduce_with_peer(step - 1));
-  }
-  return {};
-}
-
-Status Sliced::copy_in_for_peer(uint64_t step) {
-  const Range part = pair_range(step);
-  const std::byte* from = reduction_.in + (first_ + part.begin) * element_;
-  const bool ring = mine().contributions == Holding::kRing;
-  if (ring && step >= mine().pair_ring) {
-    HORO_TRY(wait_for_all([](transport::MemberWords& words) -> Word& { return words.taken.word; },
-                          count_after(step - mine().pair_ring)));
-  }
-  kernel::copy(stage(ring ? pair_ring_slot(mine(), step) : part.begin * element_), from, part.count * element_,
-               staged_);
-  return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
-}
-
-Status Sliced::reduce_with_peer(uint64_t step) {
-  const int peer = 1 - rank_;
-  const Range part = pair_range(step);
-  HORO_TRY(protocol_.wait_for(call_, peer, protocol_.words(peer).copied.word, count_after(step)));
-  if (takes()) {
-    const Descriptor& theirs = descriptor(peer);
-    const std::byte* base = this->base(peer, theirs.contributions) + theirs.contribution;
-    Pointers inputs(2);
-    inputs[rank_] = reduction_.in + (first_ + part.begin) * element_;
-    inputs[peer] =
-        base + (theirs.contributions == Holding::kRing ? pair_ring_slot(theirs, step) : part.begin * element_);
-    combine_(reduction_.out + (first_ + part.begin) * element_, inputs.span(), part.count, reduction_.scaling);
-    pulled_ = step + 1;
-  }
-  // Of a contribution that is kept whole nothing is used again before the end.
-  if (descriptor(peer).contributions != Holding::kRing && step + 1 < steps_) return {};
-  return protocol_.advance(call_, protocol_.words(rank_).taken.word, count_after(step));
+Status Sliced::run_pair() {
+  const Pair::Round round{first_, elements_, pair_elements_, first_step_};
+  return Pair(protocol_, call_, reduction_, mine(), descriptor(1 - rank_), round).run({combine_, keeping_, staged_});
 }
 
 // Step t is copied in while the others reduce step t - 1 and pull step t - 2. The slowest member never waits for
@@ -400,11 +345,6 @@ void Sliced::pull_own_slice() {
 
 // Puts the caller's input back: everything that was overwritten lies in our own staging.
 void Sliced::restore() {
-  if (paired_) {
-    const uint64_t overwritten = std::min(elements_, pulled_ * pair_elements_);
-    std::memcpy(reduction_.out + first_ * element_, stage(0), overwritten * element_);
-    return;
-  }
   for (uint64_t step = 0; step < pulled_; ++step) {
     for (int member = 0; member < size_; ++member) {
       if (member == rank_) continue;
@@ -430,11 +370,6 @@ Sliced::Range Sliced::range(int member, uint64_t step) const {
   const uint64_t end = std::min(elements_, begin + slice_);
   const uint64_t from = std::min(end, begin + step * step_elements_);
   return {from, std::min(step_elements_, end - from)};
-}
-
-Sliced::Range Sliced::pair_range(uint64_t step) const {
-  const uint64_t from = std::min(elements_, step * pair_elements_);
-  return {from, std::min(pair_elements_, elements_ - from)};
 }
 
 const std::byte* Sliced::base(int member, Holding holding) const {

@@ -5,8 +5,7 @@
 
 namespace horo::collective::direct {
 
-/// Two ranks: both copy all of their input into staging, step by step, and reduce the peer's steps into the
-/// caller's memory as they come.
+/// Two ranks: both add everything (pair.h).
 ///
 /// More ranks or library buffers: member i owns slice i. Everybody puts the other slices into its staging step
 /// by step, combines slice i of all members, in rank order and straight out of their staging, into its own staging, and
