@@ -5,7 +5,7 @@
 // led, while its input is still in cache. So each input is read from afar once, and half of it once more from the
 // cache; no result passes through staging. A turn is to lead, to catch up with the turn before, and to follow, so that
 // what a rank waits for was due a pass ago. (When both copied and then added every step, 64 MiB in place took 9.5 ms on
-// two cores of an Arm Neoverse N1, 8.5 to 9.2 now.)
+// two cores of an Arm Neoverse N1, 8.5 to 9.4 now.)
 //
 // Contributions are counted by their *places*: what a rank leads with, what it follows with, what it leads with next.
 // Both take the other's in this order. The operation is decided when both have copied everything.
