@@ -8,20 +8,20 @@
 namespace horo::collective::direct {
 
 Pair::Pair(Protocol& protocol, const Call& call, const Reduction& reduction, const Descriptor& mine,
-           const Descriptor& theirs, const Round& round)
+           const Descriptor& theirs, const Round& round, const Kernels& kernels)
     : protocol_(protocol),
       call_(call),
       reduction_(reduction),
       mine_(mine),
       theirs_(theirs),
       round_(round),
+      kernels_(kernels),
       element_(size_of(reduction.dtype)),
       rank_(static_cast<uint64_t>(protocol.rank())),
       peer_(1 - protocol.rank()),
       steps_(steps(round.elements, round.step)) {}
 
-Status Pair::run(const Kernels& kernels) {
-  kernels_ = kernels;
+Status Pair::run() {
   Status status;
   const uint64_t turns = steps_ / 2;
   for (uint64_t turn = 0; status.ok() && turn <= turns; ++turn) {

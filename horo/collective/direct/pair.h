@@ -39,10 +39,10 @@ class Pair {
   };
 
   Pair(Protocol& protocol, const Call& call, const Reduction& reduction, const Descriptor& mine,
-       const Descriptor& theirs, const Round& round);
+       const Descriptor& theirs, const Round& round, const Kernels& kernels);
 
   /// If it fails the caller's input is as it was, where it was kept (Holding::kWhole).
-  Status run(const Kernels& kernels);
+  Status run();
 
  private:
   struct Range {
@@ -73,11 +73,11 @@ class Pair {
   const Descriptor& mine_;
   const Descriptor& theirs_;
   const Round round_;
+  const Kernels kernels_;
   const size_t element_;
   const uint64_t rank_;
   const int peer_;
   const uint64_t steps_;
-  Kernels kernels_{};
   uint64_t kept_ = 0;  ///< All steps before this one lie in staging, whether overwritten or not; of others none is.
 };
 

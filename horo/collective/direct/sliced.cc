@@ -261,7 +261,8 @@ Status Sliced::run_pushes() {
 
 Status Sliced::run_pair() {
   const Pair::Round round{first_, elements_, pair_elements_, first_step_};
-  return Pair(protocol_, call_, reduction_, mine(), descriptor(1 - rank_), round).run({combine_, keeping_, staged_});
+  const Pair::Kernels kernels{combine_, keeping_, staged_};
+  return Pair(protocol_, call_, reduction_, mine(), descriptor(1 - rank_), round, kernels).run();
 }
 
 // Step t is copied in while the others reduce step t - 1 and pull step t - 2. The slowest member never waits for
