@@ -62,8 +62,8 @@ CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa, Placement placemen
   return tables[static_cast<int>(placement)][static_cast<int>(dtype)][static_cast<int>(op)];
 }
 
-CombineKeepingFn combine_keeping(DType dtype, ReduceOp op, Isa isa, Placement placement) {
-  if (!in_tables(dtype, op) || (!kFollowsArrays && placement != Placement::kReplacing)) return nullptr;
+CombineKeepingFn combine_keeping(DType dtype, ReduceOp op, Isa isa) {
+  if (!in_tables(dtype, op)) return nullptr;
   return kernels_of(isa).combine_keeping[static_cast<int>(dtype)][static_cast<int>(op)];
 }
 

@@ -63,9 +63,8 @@ Isa best();
 /// kSum here: the caller passes Scaling (see average()).
 CombineFn combine(DType dtype, ReduceOp op, Isa isa = best());
 CombineManyFn combine_many(DType dtype, ReduceOp op, Isa isa = best(), Placement placement = Placement::kCached);
-/// Sums and products, which do not depend on the order of two. Null where one pass is not there, or does not pay: on
-/// x86_64 it does where results replace `own`.
-CombineKeepingFn combine_keeping(DType dtype, ReduceOp op, Isa isa, Placement placement);
+/// Sums and products, which do not depend on the order of two. Null where one pass is not there, or does not pay.
+CombineKeepingFn combine_keeping(DType dtype, ReduceOp op, Isa isa = best());
 /// Null for bool, fp8 and byte.
 ScaleFn scale(DType dtype, Isa isa = best());
 

@@ -22,54 +22,52 @@ Pair::Pair(Protocol& protocol, const Call& call, const Reduction& reduction, con
       steps_(steps(round.elements, round.step)) {}
 
 Status Pair::run() {
-  Status status;
-  const uint64_t turns = steps_ / 2;
-  for (uint64_t turn = 0; status.ok() && turn <= turns; ++turn) {
-    if (turn < turns) status = lead(turn);
-    if (status.ok() && turn > 0) status = catch_up(turn - 1);
-    if (status.ok() && turn < turns) status = follow(turn);
-  }
+  Status status = kernels_.keeping != nullptr ? in_turns() : abreast();
+  if (status.ok()) status = say_taken();
   if (!status.ok() && mine_.contributions == Holding::kWhole) restore();
   return status;
 }
 
-Status Pair::lead(uint64_t turn) {
-  const uint64_t place = 2 * turn;
-  const Range part = range(place + rank_);
+Status Pair::abreast() {
+  for (uint64_t step = 0; step <= steps_; ++step) {
+    if (step < steps_) HORO_TRY(copy(step, range(step)));
+    kept_ = step;
+    if (step > 0) HORO_TRY(take(step - 1, range(step - 1)));
+  }
+  return {};
+}
+
+Status Pair::in_turns() {
+  for (uint64_t first = 0; first <= steps_; first += 2) {
+    if (first < steps_) HORO_TRY(copy(first, range(first + rank_)));
+    if (first > 0) HORO_TRY(take(first - 1, range(first - 2 + rank_)));
+    if (first < steps_) HORO_TRY(follow(first + 1, range(first + 1 - rank_)));
+  }
+  return {};
+}
+
+Status Pair::copy(uint64_t place, const Range& part) const {
   kernel::copy(staged(place, part), input(part), part.count * element_, kernels_.staged);
   return say_copied(place);
 }
 
-Status Pair::follow(uint64_t turn) {
-  const uint64_t place = 2 * turn + 1;
-  const Range part = range(place - rank_);
-  HORO_TRY(wait_for_peer(place - 1));
-  const std::byte* theirs = peers(place - 1, part);
-  if (kernels_.keeping != nullptr && takes()) {
-    kernels_.keeping(output(part), staged(place, part), input(part), theirs, part.count, reduction_.scaling);
-  } else {
-    kernel::copy(staged(place, part), input(part), part.count * element_, kernels_.staged);
-    add(part, theirs);
-  }
-  kept_ = 2 * turn + 2;
-  return say_copied(place);
-}
-
-Status Pair::catch_up(uint64_t turn) {
-  const uint64_t place = 2 * turn + 1;
-  const Range part = range(2 * turn + rank_);
+Status Pair::take(uint64_t place, const Range& part) const {
   HORO_TRY(wait_for_peer(place));
-  add(part, peers(place, part));
-  if (place + 1 < steps_) return {};
-  return protocol_.advance(call_, protocol_.words(protocol_.rank()).taken.word, count_after(place));
-}
-
-void Pair::add(const Range& part, const std::byte* theirs) const {
-  if (!takes()) return;
+  if (!takes()) return {};
   Pointers inputs(2);
   inputs[protocol_.rank()] = input(part);
-  inputs[peer_] = theirs;
+  inputs[peer_] = peers(place, part);
   kernels_.combine(output(part), inputs.span(), part.count, reduction_.scaling);
+  return {};
+}
+
+Status Pair::follow(uint64_t place, const Range& part) {
+  HORO_TRY(wait_for_peer(place - 1));
+  if (!takes()) return copy(place, part);
+  kernels_.keeping(output(part), staged(place, part), input(part), peers(place - 1, part), part.count,
+                   reduction_.scaling);
+  kept_ = place + 1;
+  return say_copied(place);
 }
 
 void Pair::restore() const {
@@ -84,6 +82,10 @@ Status Pair::wait_for_peer(uint64_t place) const {
 
 Status Pair::say_copied(uint64_t place) const {
   return protocol_.advance(call_, protocol_.words(protocol_.rank()).copied.word, count_after(place));
+}
+
+Status Pair::say_taken() const {
+  return protocol_.advance(call_, protocol_.words(protocol_.rank()).taken.word, count_after(steps_ - 1));
 }
 
 Pair::Range Pair::range(uint64_t step) const {

@@ -1,19 +1,23 @@
 // A large allreduce between two ranks that both add everything.
 //
-// Of every two steps each rank leads with one: it copies its input into staging for the peer. The other one it follows
-// with, when the peer's lies there: it copies its own and adds both in one pass. And it catches up with the one that it
-// led, while its input is still in cache. So each input is read from afar once, and half of it once more from the
-// cache; no result passes through staging. A turn is to lead, to catch up with the turn before, and to follow, so that
-// what a rank waits for was due a pass ago. (When both copied and then added every step, 64 MiB in place took 9.5 ms on
-// two cores of an Arm Neoverse N1, 8.5 to 9.4 now.)
+// Each copies its input into staging for the peer and adds the peer's to its own, straight into its output: no result
+// passes through staging. The operation is decided when both have copied everything.
 //
-// Contributions are counted by their *places*: what a rank leads with, what it follows with, what it leads with next.
-// Both take the other's in this order. The operation is decided when both have copied everything.
+// *Abreast*: both copy a step, and add the one before while its input is still in cache.
 //
-// Nobody waits for room in a ring. Who leads in turn t, with place 2t, has seen the other lead in turn t - 1, which had
-// then followed in turn t - 2 and so taken place 2t - 4; who follows, with place 2t + 1, has seen it lead in turn t,
-// and so take 2t - 2. Four places are enough; longer rings are faster, as a line that the peer has just read costs more
-// to overwrite.
+// *In turns*, where a kernel copies and adds in one pass: of every two steps each rank leads with one, which it copies.
+// The other one it follows with, when the peer's lies there, in one pass. And it catches up with the one that it led.
+// So each input is read from afar once, and only half of it once more from the cache. A turn is to lead, to catch up
+// with the turn before, and to follow, so that what a rank waits for was due a pass ago. (64 MiB in place between two
+// cores of an Arm Neoverse N1: 9.5 ms abreast, 8.5 to 9.4 in turns. Nothing is gained on x86_64: docs/performance.md.)
+//
+// Contributions are counted by their *places*, the order in which a rank copies them: in turns, what it leads with,
+// what it follows with, what it leads with next. Both take the other's in this order.
+//
+// Nobody waits for room in a ring of four places. Who copies place s abreast has seen the other copy s - 2, which had
+// then taken s - 4. Who leads in turn t, with place 2t, has seen the other lead in turn t - 1, which had then followed
+// in turn t - 2 and so taken place 2t - 4; who follows, with place 2t + 1, has seen it lead in turn t, and so take
+// 2t - 2. Longer rings are faster, as a line that the peer has just read costs more to overwrite.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +38,7 @@ class Pair {
 
   struct Kernels {
     kernel::CombineManyFn combine;
-    kernel::CombineKeepingFn keeping;  ///< Null: in two passes.
+    kernel::CombineKeepingFn keeping;  ///< In turns; null: abreast. Both ranks have one or none has.
     kernel::Placement staged;
   };
 
@@ -50,14 +54,16 @@ class Pair {
   };
 
   bool takes() const { return reduction_.out != nullptr; }
-  Status lead(uint64_t turn);
-  Status follow(uint64_t turn);
-  Status catch_up(uint64_t turn);
-  void add(const Range& part, const std::byte* theirs) const;
+  Status abreast();
+  Status in_turns();
+  Status copy(uint64_t place, const Range& part) const;
+  Status take(uint64_t place, const Range& part) const;
+  Status follow(uint64_t place, const Range& part);
   void restore() const;
 
   Status wait_for_peer(uint64_t place) const;
   Status say_copied(uint64_t place) const;
+  Status say_taken() const;
 
   Range range(uint64_t step) const;
   uint64_t offset(const Descriptor& whose, uint64_t place, const Range& part) const;

@@ -87,7 +87,7 @@ class Sliced {
   const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : kernel::Placement::kCached;
   bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
-  kernel::CombineKeepingFn keeping_ = nullptr;  ///< Null: in two passes.
+  kernel::CombineKeepingFn keeping_ = nullptr;  ///< Of a pair that copies and adds in one pass, both of it.
   bool contents_lost_ = false;
   std::optional<Offer> offered_;  ///< Where others may write this member's result.
 
@@ -146,6 +146,7 @@ Status Sliced::describe() {
   const auto stage_at = static_cast<uint64_t>(stage(0) - segment);
   const Holding staged = in_place() ? Holding::kWhole : Holding::kRing;
   const uint64_t ring = choose_ring();
+  const kernel::CombineKeepingFn keeping = kernel::combine_keeping(reduction_.dtype, reduction_.op);
   Descriptor mine{.contribution = in.value_or(stage_at),
                   .result = out.value_or(stage_at),
                   .ring = ring,
@@ -153,7 +154,8 @@ Status Sliced::describe() {
                   .contributions = in ? Holding::kCallers : staged,
                   .results = out ? Holding::kCallers : staged,
                   .takes_pushes = static_cast<uint8_t>(offered_.has_value()),
-                  .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype))};
+                  .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype)),
+                  .keeps = static_cast<uint8_t>(far_ && keeping != nullptr)};
   const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
   const bool needs_whole = mine.contributions == Holding::kWhole;
   const uint64_t staged_bytes =
@@ -171,7 +173,9 @@ Status Sliced::describe() {
   }
   paired_ = is_paired();
   combine_ = kernel::combine_many(reduction_.dtype, reduction_.op, kernel::best(), reduced_placement());
-  if (far_) keeping_ = kernel::combine_keeping(reduction_.dtype, reduction_.op, kernel::best(), reduced_placement());
+  const bool all_keep =
+      std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) { return one.keeps != 0; });
+  if (all_keep) keeping_ = keeping;
   return {};
 }
 
