@@ -286,12 +286,12 @@ TEST(DirectDeath, APairThatIsCutOffInTheMiddlePutsItsInputBack) {
     }
     return result;
   };
-  for (int turn = 0; turn < 200; ++turn) {
+  for (int turn = 0; turn < 100; ++turn) {
     // In turns, where there are kernels for it, and abreast.
     const ReduceOp op = turn % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
     Fabric fabric(2, kSegment);
     const transport::ControlPage page = fabric.space(0, kStaging).page;
-    const uint64_t delay = random() % 300;
+    const uint64_t delay = random() % 100;
     std::atomic<bool> begun{false};
     std::thread killer([&] {
       while (!begun) std::this_thread::yield();
