@@ -32,7 +32,8 @@
 namespace horo::net {
 
 inline constexpr uint32_t kFrameMagic = 0x4F524F48;  // "HORO"
-/// The lowest and highest wire version of this build.
+/// The lowest and highest wire version of this build. What ranks read in each other's memory is part of it: they meet
+/// over channels before they share any.
 inline constexpr uint16_t kWireVersionLowest = 1;
 inline constexpr uint16_t kWireVersionHighest = 1;
 
