@@ -17,6 +17,7 @@ export CCACHE_DIR ?= $(CURDIR)/.cache/ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
 export CCACHE_MAXSIZE ?= 2G
+export CCACHE_PCH_EXTSUM ?= 1
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 CMAKE_FILES := CMakeLists.txt CMakePresets.json $(wildcard cmake/*) tests/CMakeLists.txt bench/CMakeLists.txt

@@ -66,7 +66,7 @@ function(horo_programs)
     set_target_properties(horo_cli PROPERTIES OUTPUT_NAME horo RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
     install(TARGETS horo_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
     if(HORO_TESTS AND cli_tests)
-      horo_test(cli SOURCES ${cli_tests} LIBRARIES horo_cli_parts)
+      horo_test(cli STARTS_PROCESSES SOURCES ${cli_tests} LIBRARIES horo_cli_parts)
       add_dependencies(horo_cli_test horo_cli)  # Which it runs.
       set_source_files_properties(${PROJECT_SOURCE_DIR}/cli/run/flag_table_test.cc PROPERTIES
         COMPILE_DEFINITIONS HORO_LAUNCHER_PAGE="${PROJECT_SOURCE_DIR}/docs/launcher.md")

@@ -42,6 +42,11 @@ if(HORO_SANITIZE)
     add_compile_options(-fno-sanitize=vptr)  # It opens a pipe to look at memory: tests run without descriptors.
   endif()
 endif()
+# On aarch64 LeakSanitizer walks through all 2^28 regions that its allocator could have, four seconds of a core at the
+# end of every process: tests that start hundreds do without it, and some of them run once more with it.
+if(HORO_SANITIZE MATCHES address AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(HORO_SLOW_LEAK_CHECK ON)
+endif()
 if(HORO_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "HORO_FUZZ needs clang (libFuzzer), but the compiler is ${CMAKE_CXX_COMPILER}: "
