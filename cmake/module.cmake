@@ -99,7 +99,7 @@ function(horo_program name)
 endfunction()
 
 # horo_test(NAME [STARTS_PROCESSES] [TIMEOUT seconds] SOURCES files... LIBRARIES targets...): the GoogleTest program
-# horo_NAME_test, run by ctest as NAME.
+# horo_NAME_test, run by ctest as NAME. STARTS_PROCESSES: see HORO_SLOW_LEAK_CHECK.
 #
 # Most of the time of compiling a test goes into GoogleTest's headers and into optimising code that runs once, so all
 # tests share precompiled headers and are optimised lightly. The library under test is not affected.
