@@ -107,6 +107,7 @@ TEST(Operations, EveryOneOnEveryElementTypeOverSocketsAndBetweenHosts) {
   auto tcp = start({.ranks = 3, .environment = {{"HORO_TRANSPORT", "tcp"}}}, every_operation_on_every_type);
   ASSERT_TRUE(tcp);
   expect_zero(*tcp);
+  tcp.reset();  // And its threads, before the next ranks are forked.
   JobOptions hosts{.ranks = 4};
   hosts.per_rank = [](int rank) {
     return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", text("host", rank / 2)}};

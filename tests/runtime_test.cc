@@ -78,6 +78,7 @@ TEST(Runtime, TensorsInDifferentOrdersMeetOverTcpAndBetweenHosts) {
                    [](Runtime& runtime) { return submit_in_random_order(runtime, 5, 20); });
   ASSERT_TRUE(tcp);
   expect_zero(*tcp);
+  tcp.reset();  // And its threads, before the next ranks are forked.
   JobOptions hosts{.ranks = 5};
   hosts.per_rank = [](int rank) {
     return std::map<std::string, std::string, std::less<>>{{"HORO_HOST_ID", text("host", rank / 2)}};
