@@ -22,7 +22,7 @@ done
 
 formatter=$(command -v clang-format-14 || echo .venv/bin/clang-format)
 list() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do [ -f "$file" ] && echo "$file"; done; }
-mapfile -t cpp < <(list '*.h' '*.hpp' '*.cc' '*.c')
+mapfile -t cpp < <(list '*.h' '*.hpp' '*.inc' '*.cc' '*.c')
 mapfile -t python < <(list '*.py')
 mapfile -t shell < <(
   list '*.sh'

@@ -208,9 +208,9 @@ TEST(Matching, ChecksWhatOthersSay) {
 /// Everybody sends to everybody with few tags, receives in another order, some from anybody; letters of each pair stay
 /// in order, those of different pairs do not.
 TEST(Matching, OfRandomMessagesEachArrivesOnceAndInOrderPerTag) {
-  const char* given = std::getenv("HORO_TEST_SEED");
+  const char* given = std::getenv("TEST_SEED");
   const auto seed = given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10)) : std::random_device{}();
-  SCOPED_TRACE("HORO_TEST_SEED=" + std::to_string(seed));
+  SCOPED_TRACE("TEST_SEED=" + std::to_string(seed));
   std::mt19937 random(seed);
   constexpr int kMembers = 3, kTags = 3, kMessages = 60;
   const size_t sizes[kTags] = {16, Matching::kMostWhole + 9, Matching::kPiece * 2 + 3};

@@ -1,4 +1,5 @@
 // The baseline of the architecture, conversions in plain C++: the reference for every other instruction set.
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -43,6 +43,18 @@ class SshRun : public testing::Test {
   std::unique_ptr<SshHosts> hosts_;
 };
 
+/// With a Python that has the package.
+class SshPython : public SshRun {
+ protected:
+  void SetUp() override {
+    const auto python = Environment::of_process().find("TEST_PYTHON");
+    if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
+    python_ = *python;
+  }
+
+  std::string python_;
+};
+
 #define MAKE_HOSTS(count) \
   make_hosts(count);      \
   if (!hosts_) return
@@ -131,9 +143,7 @@ TEST_F(SshRun, InputAndResultsTravelToOtherHosts) {
 }
 
 // What a user of horo.run() has is ssh and its configuration; here a program of that name chooses the test's.
-TEST_F(SshRun, APythonFunctionRunsOnEveryHost) {
-  const auto python = Environment::of_process().find("TEST_PYTHON");
-  if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
+TEST_F(SshPython, APythonFunctionRunsOnEveryHost) {
   MAKE_HOSTS(2);
   const TemporaryFolder programs;
   programs.write("ssh", text("#!/bin/sh\nPATH=${PATH#*:} exec ", hosts_->ssh_command(), " \"$@\"\n"), 0755);
@@ -156,15 +166,13 @@ except KeyError as error:
     print("rank", error.__cause__.rank, "raised", error)
 )";
   const std::string path = text("PATH=", programs.path(), ":", Environment::of_process().find("PATH").value_or(""));
-  Launched launched({.words = {*python, "-c", script}, .variables = {path}, .network = hosts_->network(0)});
+  Launched launched({.words = {python_, "-c", script}, .variables = {path}, .network = hosts_->network(0)});
   EXPECT_EQ(launched.wait(Deadline::after_seconds(60)), 0) << launched.err();
   EXPECT_EQ(launched.out(), "[(0, 1, False, 33), (1, 2, True, 33), (2, 2, True, 33)]\nrank 1 raised 'lost the key'\n")
       << launched.err();
 }
 
-TEST_F(SshRun, AnElasticJobGrowsToANewHostLosesARankThereAndLeavesAnother) {
-  const auto python = Environment::of_process().find("TEST_PYTHON");
-  if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
+TEST_F(SshPython, AnElasticJobGrowsToANewHostLosesARankThereAndLeavesAnother) {
   MAKE_HOSTS(3);
   // What is found is written by the job itself, so that each change comes when the one before is there.
   const TemporaryFolder folder;
@@ -210,7 +218,7 @@ state = horo.elastic.ObjectState(lambda obj: horo.broadcast_object(obj, 0), horo
 horo.elastic.run_fn(train)(state)
 )";
   const Outcome outcome = run({"-np", "2", "--min-np", "1", "--max-np", "4", "--host-discovery-script", "cat " + found,
-                               "--blacklist-cooldown-range", "0.1", "0.2", *python, "-u", "-c", script},
+                               "--blacklist-cooldown-range", "0.1", "0.2", python_, "-u", "-c", script},
                               {"FOUND=" + found, "OMP_NUM_THREADS=1"});
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   for (const char* words : {"stage 1 with host-1 localhost", "stage 2 with host-1 host-2 host-2 localhost",
@@ -222,9 +230,7 @@ horo.elastic.run_fn(train)(state)
   EXPECT_FALSE(contains(outcome.err, "warning")) << outcome.err;
 }
 
-TEST_F(SshRun, AnElasticJobGoesOnWithoutAHostThatIsCutOff) {
-  const auto python = Environment::of_process().find("TEST_PYTHON");
-  if (!python) GTEST_SKIP() << "TEST_PYTHON names no Python that has the package (tools/test.py does)";
+TEST_F(SshPython, AnElasticJobGoesOnWithoutAHostThatIsCutOff) {
   MAKE_HOSTS(2);
   const char* script = R"(
 import numpy
@@ -246,7 +252,7 @@ print("ends as", horo.rank(), "of", horo.size(), flush=True)
 )";
   // The first value of an option counts: the launcher's own is longer.
   auto launched =
-      start({"-H", "localhost:2,host-1:1", "--min-np", "2", *python, "-u", "-c", script},
+      start({"-H", "localhost:2,host-1:1", "--min-np", "2", python_, "-u", "-c", script},
             {"OMP_NUM_THREADS=1", "HORO_FREEZE_TIMEOUT=2s"}, " -o ServerAliveInterval=1 -o ServerAliveCountMax=2");
   ASSERT_TRUE(launched->wait_for_lines("trains", 1)) << launched->err();
   hosts_->cut(1);

@@ -1,6 +1,7 @@
 // NEON as every aarch64 CPU has it: f16 conversions are part of it, bf16 ones are not.
 #include <arm_neon.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

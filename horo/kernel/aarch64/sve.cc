@@ -2,6 +2,7 @@
 // vector length; halves use the 128-bit instructions, which those CPUs run at full rate.
 #include <arm_neon.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -1,6 +1,7 @@
 // AVX2 with F16C.
 #include <immintrin.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

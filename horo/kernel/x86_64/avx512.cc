@@ -2,6 +2,7 @@
 // treat denormals as zero.
 #include <immintrin.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
