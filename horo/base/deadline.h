@@ -17,7 +17,10 @@ class Deadline {
   explicit Deadline(Time at) : at_(at) {}
   static Deadline never() { return {}; }
   static Deadline after(Duration span) { return Deadline(Clock::now() + span); }
+  /// A hundred years and more never pass: the clock's count of nanoseconds ends at three hundred.
   static Deadline after_seconds(double seconds) {
+    if (seconds >= 3.2e9) return never();
+    if (!(seconds > 0)) return after(Duration::zero());  // Not a number, too.
     return after(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)));
   }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace horo {
 namespace {
 
@@ -47,6 +49,17 @@ TEST(Deadline, SecondsAreCountedFromNow) {
   Deadline deadline = Deadline::after_seconds(0.25);
   EXPECT_GE(deadline.at(), before + 250ms);
   EXPECT_LE(deadline.at(), Clock::now() + 250ms);
+}
+
+TEST(Deadline, SecondsThatTheClockCannotCountNeverPassAndNoneHavePassed) {
+  for (double seconds : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    EXPECT_TRUE(Deadline::after_seconds(seconds).is_never()) << seconds;
+  }
+  EXPECT_FALSE(Deadline::after_seconds(3e9).expired());
+  EXPECT_FALSE(Deadline::after_seconds(3e9).is_never());
+  for (double seconds : {0.0, -1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_TRUE(Deadline::after_seconds(seconds).expired()) << seconds;
+  }
 }
 
 }  // namespace

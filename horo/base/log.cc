@@ -25,6 +25,22 @@ std::string wall_clock() {
   return buffer;
 }
 
+// Names that somebody else chose must neither begin a line of their own nor command a terminal.
+std::string printable(std::string_view message) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string safe;
+  safe.reserve(message.size());
+  for (const char c : message) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      safe.push_back(c);
+    } else {
+      safe += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return safe;
+}
+
 // One write(2) per line: lines of several ranks that share a terminal do not mix.
 void write_to_stderr(std::string line) {
   line.push_back('\n');
@@ -60,7 +76,7 @@ void Log::emit(LogLevel level, std::string_view message) {
   if (int rank = rank_.load(std::memory_order_relaxed); rank >= 0) {
     line += text(" [rank ", rank, " epoch ", epoch_.load(std::memory_order_relaxed), "]");
   }
-  line += text(" ", message);
+  line += " " + printable(message);
   if (sink_) {
     sink_(level, line);
   } else {

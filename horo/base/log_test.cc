@@ -32,6 +32,15 @@ TEST(Log, WritesOnlyWhatTheLevelAllows) {
   EXPECT_EQ(without_time(out.lines[1]), "horo debug now this too");
 }
 
+TEST(Log, WhatAStrangerCallsItselfBeginsNoLineAndCommandsNoTerminal) {
+  Lines out;
+  Log log(LogLevel::kWarning, out.sink());
+  log.warning("a connection for job 'x\nhoro error [rank 0] \x1b[2J\x7f' of j\xc3\xb6rg");
+  ASSERT_EQ(out.lines.size(), 1u);
+  EXPECT_EQ(without_time(out.lines[0]),
+            "horo warning a connection for job 'x\\x0ahoro error [rank 0] \\x1b[2J\\x7f' of j\xc3\xb6rg");
+}
+
 TEST(Log, ALineStartsWithTheTimeInUtc) {
   Lines out;
   Log log(LogLevel::kInfo, out.sink());
