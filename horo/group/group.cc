@@ -59,10 +59,13 @@ void Group::leave_token() {
 Status Group::run(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                   bool may_spin, const device::Sequel& sequel) {
   if (queued_.load(std::memory_order_seq_cst) == 0 && take_token()) {
-    Status status = check(operation, in, out);
-    if (status.ok()) status = execute(operation, in, out, deadline, may_spin, sequel);
-    leave_token();
-    return status;
+    struct Token {
+      Group& group;
+      ~Token() { group.leave_token(); }  // Where memory runs out, too.
+    };
+    const Token token{*this};
+    HORO_TRY(check(operation, in, out));
+    return execute(operation, in, out, deadline, may_spin, sequel);
   }
   HORO_ASSIGN(RequestHandle request, submit(operation, in, out, deadline));
   return request->wait(Deadline::never());

@@ -228,6 +228,17 @@ kernel::Placement reduced_placement_of(const Run& run, uint64_t input_bytes, uin
   return result == kernel::Placement::kCached && far ? kernel::Placement::kFetched : result;
 }
 
+/// Tells the others, who are at the first meeting or come to it.
+Status no_memory(const Run& run, const char* to, uint64_t bytes) {
+  return run.protocol.refuse(run.call, {Code::kUnavailable, text("no memory to ", to, " of ", bytes_text(bytes))});
+}
+
+/// Neither may be null where it has bytes.
+bool lie_on_each_other(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t b_bytes) {
+  std::less<const std::byte*> before;
+  return a_bytes > 0 && b_bytes > 0 && before(a, b + b_bytes) && before(b, a + a_bytes);
+}
+
 Status reduce_scatter(const Run& run) {
   const Blocks blocks(run.operation.counts, run.element());
   const uint64_t own = blocks.bytes[run.rank()];
@@ -253,9 +264,9 @@ Status reduce_scatter(const Run& run) {
   flow.take.assign(run.size(), own);
   flow.contributes.assign(run.size(), true);
   // Results that would land on inputs still to be given wait until the operation is decided.
-  std::less<const std::byte*> before;
-  const bool overlaps = before(run.out, run.in + blocks.total) && before(run.in, run.out + own);
-  std::unique_ptr<std::byte[]> held(overlaps ? new std::byte[own] : nullptr);
+  const bool overlaps = lie_on_each_other(run.out, own, run.in, blocks.total);
+  std::unique_ptr<std::byte[]> held(overlaps ? new (std::nothrow) std::byte[own] : nullptr);
+  if (overlaps && !held) return no_memory(run, "hold a result", own);
   std::byte* to = overlaps ? held.get() : run.out;
   const uint64_t piece = piece_bytes(run.protocol, true);
   flow.consume = [&](uint64_t offset, Pieces pieces) {
@@ -293,10 +304,7 @@ uint64_t given(const Run& run) {
 Status dispatch_apart(const Run& run) {
   const uint64_t bytes = run.operation.result_count(run.protocol.rank()) * run.element();
   std::unique_ptr<std::byte[]> held(new (std::nothrow) std::byte[bytes]);
-  if (!held) {
-    const Status why(Code::kUnavailable, text("no memory to hold a result of ", bytes_text(bytes)));
-    return run.protocol.refuse(run.call, why);
-  }
+  if (!held) return no_memory(run, "hold a result", bytes);
   HORO_TRY(dispatch({run.protocol, run.call, run.operation, run.in, held.get()}));
   std::memcpy(run.out, held.get(), bytes);
   return {};
@@ -308,14 +316,12 @@ bool overlaps(const Run& run) {
   const Operation& operation = run.operation;
   const uint64_t in_bytes = given(run) * run.element();
   const uint64_t out_bytes = operation.result_count(run.protocol.rank()) * run.element();
-  if (in_bytes == 0 || out_bytes == 0) return false;  // One of them may be null.
   if (operation.kind == Kind::kAllgather || operation.kind == Kind::kGather) {
     const auto before =
         std::accumulate(operation.counts.begin(), operation.counts.begin() + run.protocol.rank(), uint64_t{0});
     if (run.in == run.out + before * run.element()) return false;
   }
-  std::less<const std::byte*> before;
-  return before(run.out, run.in + in_bytes) && before(run.in, run.out + out_bytes);
+  return lie_on_each_other(run.out, out_bytes, run.in, in_bytes);
 }
 
 Status dispatch(const Run& run) {
@@ -357,11 +363,19 @@ Status scale_and_dispatch(const Run& run) {
   const Operation& operation = run.operation;
   if (operation.prescale == 1.0 || !operation.reduces() || can_scale_afterwards(operation)) return dispatch(run);
   const uint64_t bytes = operation.total_bytes();
-  std::unique_ptr<std::byte[]> scaled(new std::byte[bytes]);
+  std::unique_ptr<std::byte[]> scaled(new (std::nothrow) std::byte[bytes]);
+  if (!scaled) return no_memory(run, "scale an input", bytes);
   kernel::scale(operation.dtype)(scaled.get(), run.in, operation.total(), scaling_before(operation));
   Operation rest = operation;
   rest.prescale = 1.0;
-  return dispatch({run.protocol, run.call, rest, scaled.get(), run.out});
+  const uint64_t result = operation.result_count(run.protocol.rank()) * run.element();
+  if (!lie_on_each_other(run.out, result, run.in, bytes)) {
+    return dispatch({run.protocol, run.call, rest, scaled.get(), run.out});
+  }
+  // The caller's tensor, which a failure must leave alone, is written when the operation is decided.
+  HORO_TRY(dispatch({run.protocol, run.call, rest, scaled.get(), scaled.get()}));
+  std::memcpy(run.out, scaled.get(), result);
+  return {};
 }
 
 }  // namespace

@@ -279,16 +279,17 @@ TEST(DirectDeath, APairThatIsCutOffInTheMiddlePutsItsInputBack) {
   SCOPED_TRACE(text("seed ", seed));
   std::mt19937 random(seed);
   constexpr uint64_t kCount = 90'001;
-  const auto combined = [](ReduceOp op) {
+  const auto combined = [](ReduceOp op, float factor) {
     std::vector<float> result(kCount);
     for (uint64_t i = 0; i < kCount; ++i) {
-      result[i] = op == ReduceOp::kSum ? value(0, i) + value(1, i) : std::max(value(0, i), value(1, i));
+      result[i] = factor * (op == ReduceOp::kSum ? value(0, i) + value(1, i) : std::max(value(0, i), value(1, i)));
     }
     return result;
   };
-  for (int turn = 0; turn < 100; ++turn) {
-    // In turns, where there are kernels for it, and abreast.
-    const ReduceOp op = turn % 2 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
+  for (int turn = 0; turn < 150; ++turn) {
+    // In turns, where there are kernels for it, abreast, and scaled before.
+    const ReduceOp op = turn % 3 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
+    const float factor = turn % 3 == 2 ? 0.5F : 1.0F;
     Fabric fabric(2, kSegment);
     const transport::ControlPage page = fabric.space(0, kStaging).page;
     const uint64_t delay = random() % 100;
@@ -303,7 +304,8 @@ TEST(DirectDeath, APairThatIsCutOffInTheMiddlePutsItsInputBack) {
       Caller caller(fabric, rank);
       Operation operation = operation_of(Kind::kAllreduce, 2, rank, kCount, 0);
       operation.op = op;
-      const std::vector<float> input = input_of(operation, rank), result = combined(op);
+      operation.prescale = factor;
+      const std::vector<float> input = input_of(operation, rank), result = combined(op, factor);
       for (;;) {
         std::vector<float> memory = input;
         begun = true;

@@ -91,7 +91,8 @@ Status Protocol::refuse(const Call& call, const Status& why) {
 
 Status Protocol::lies_outside(const Call& call, int member) const {
   return Status(Code::kCorrupt, text("rank ", space_.names[static_cast<size_t>(member)],
-                                     " describes memory outside its segment in operation ", call.number));
+                                     " describes memory outside its segment in operation ", call.number))
+      .with_operation(call.number);
 }
 
 Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {
