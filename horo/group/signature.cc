@@ -30,6 +30,7 @@ transport::Signature signature_of(const collective::Operation& operation, uint8_
   }
   if (!operation.way.is_usual()) mix(hash, uint64_t{operation.way.algorithm} << 1 | (operation.way.one_level ? 1 : 0));
   if (operation.kind == Kind::kSendRecv) mix(hash, static_cast<uint64_t>(operation.target));
+  hash = (hash ^ hash >> 33) * 0xFF51AFD7ED558CCD;  // What was mixed last has not reached the upper bits.
   // The root takes 16 bits; the rest of its field tells apart what the other fields do not show.
   signature.root = (signature.root & 0xFFFF) | static_cast<uint32_t>(hash >> 48) << 16;
   return signature;
