@@ -94,9 +94,9 @@ void Link::fill_batch(Stream& stream) {
   }
 }
 
-/// On stream 0 refusals come, so a sender looks there too.
+/// On stream 0 refusals come, whatever else is awaited.
 bool Link::wants_bytes(const Stream& stream) const {
-  return needs(stream) || (&stream == streams_.data() && (sending() || idle()));
+  return needs(stream) || &stream == streams_.data() || common_.failed;
 }
 
 Status Link::receive_some(Stream& stream, bool& moved) {
@@ -160,7 +160,7 @@ Result<Link::Verdict> Link::judge(Stream& stream) {
                   text("a frame of epoch ", header.epoch, ", group ", header.group, ", rank ", header.source,
                        " came where epoch ", common_.epoch, ", group ", common_.group, ", rank ", peer_, " belongs"));
   }
-  if (header.operation < common_.number) return Verdict::kSkip;
+  if (header.operation < common_.number + (common_.failed ? 1 : 0)) return Verdict::kSkip;
   if (header.operation > common_.number) return Verdict::kPark;
   if (header.type == static_cast<uint8_t>(FrameType::kData)) return judge_data(stream);
   if (header.type == static_cast<uint8_t>(FrameType::kRefusal)) return take_refusal(stream);
@@ -267,10 +267,15 @@ void Link::refuse(const Status& why) {
   streams_[0].out.add_copied(header(FrameType::kRefusal), std::as_bytes(std::span(payload)));
 }
 
-void Link::flush() {
-  bool moved = false;
+bool Link::flush(bool& moved) {
   // A failure shows when the peer is needed next.
-  if (failure_.ok()) static_cast<void>(send_some(moved));
+  if (!failure_.ok() || !send_some(moved).ok()) return true;
+  bool empty = true;
+  for (Stream& stream : streams_) {
+    if (!receive_some(stream, moved).ok() || stream.ended) return true;
+    empty = empty && stream.out.empty();
+  }
+  return empty;
 }
 
 void Link::watch(std::vector<net::PollItem>& items) const {

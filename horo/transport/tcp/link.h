@@ -41,6 +41,7 @@ struct Common {
   Signature signature;
   Bounce bounce;
   bool refused_by_peer = false;  ///< The open operation failed because a peer said so: that peer tells the others.
+  bool failed = false;           ///< The open operation failed here: nobody wants what still comes of it.
 };
 
 class Link {
@@ -64,8 +65,9 @@ class Link {
   void abandon();
   /// Tells the peer that this operation failed here.
   void refuse(const Status& why);
-  /// Sends what abandon() and refuse() left, as far as possible now.
-  void flush();
+  /// Sends what abandon() and refuse() left, as far as possible now, and throws away what came of the operation, so
+  /// that the peer is not kept from reading. True when nothing is left to send, or it cannot be sent.
+  bool flush(bool& moved);
 
   /// Streams to watch until something can move.
   void watch(std::vector<net::PollItem>& items) const;

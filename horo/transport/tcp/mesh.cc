@@ -17,6 +17,8 @@ constexpr auto kProbeAfter = std::chrono::milliseconds(100);
 constexpr size_t kMostWatched = 255;
 /// With more streams than that a part is watched at a time.
 constexpr auto kTurn = std::chrono::milliseconds(1);
+/// For those to whom much is under way to take it, and the word that it is in vain behind it. Else the group ends.
+constexpr auto kTellLimit = std::chrono::seconds(10);
 
 Status check(const Seat& seat, const std::vector<std::vector<Wire>>& streams, const MeshOptions& options) {
   auto invalid = [](std::string why) { return Status(Code::kInvalidArgument, "a tcp mesh: " + std::move(why)); };
@@ -76,7 +78,7 @@ void Mesh::begin(uint64_t number, const Signature& signature) {
   HORO_CHECK(number >= common_.number, "operations are numbered upwards");
   common_.number = number;
   common_.signature = signature;
-  common_.refused_by_peer = false;
+  common_.refused_by_peer = common_.failed = false;
   for (auto& link : links_) {
     if (link != nullptr) link->begin();
   }
@@ -145,17 +147,44 @@ void Mesh::revoke() {
   wake_.signal();
 }
 
+/// Nobody drives the wires when the operation is over, so what others wait for must have left by then. False when it
+/// has not at the deadline.
+bool Mesh::flush(Deadline deadline) {
+  while (true) {
+    bool moved = false;
+    items_.clear();
+    for (auto& link : links_) {
+      if (link != nullptr && !link->flush(moved)) link->watch(items_);
+    }
+    if (items_.empty() || revoked_.load(std::memory_order_acquire)) return true;
+    if (moved) continue;
+    if (deadline.expired()) return false;
+    Deadline look = deadline;
+    if (items_.size() > kMostWatched) {
+      items_.resize(kMostWatched);
+      look = look.earlier(Deadline::after(kTurn));
+    }
+    items_.push_back({wake_.fd(), net::Interest::kRead});
+    if (!net::poll_many(items_, look).ok()) return false;
+  }
+}
+
 /// Forgets what is posted, and tells those who must know.
 Status Mesh::failed(Status status) {
   // A rank that refuses has only just posted its word, and forgets it here: it tells everybody in any case.
   const bool refuses = common_.signature.kind == Kind::kRefused;
   const bool tell =
       (status.code() == Code::kMismatch || status.code() == Code::kCorrupt) && (refuses || !common_.refused_by_peer);
+  common_.failed = true;
   for (auto& link : links_) {
     if (link == nullptr) continue;
     link->abandon();
     if (tell) link->refuse(status);
-    link->flush();
+  }
+  const bool flushed = flush(tell ? Deadline::after(kTellLimit) : Deadline::after_seconds(0));
+  if (tell && !flushed) {
+    status = Status(Code::kTimeout, text("rank ", seat_.rank, " cannot tell all others: ", status.message()))
+                 .with_operation(common_.number);
   }
   for (int peer : status.lost()) {
     if (options_.watcher == nullptr || reported_[static_cast<size_t>(peer)]) continue;
@@ -181,8 +210,8 @@ Status Mesh::sleep(Time now, Deadline deadline) {
     deadline = deadline.earlier(Deadline(now + kTurn));
   }
   items_.push_back({wake_.fd(), net::Interest::kRead});
-  HORO_ASSIGN(size_t ready, net::poll_many(items_, deadline, options_.on_signal));
-  if (ready == 0) return {};
+  HORO_TRY(net::poll_many(items_, deadline, options_.on_signal).status());
+  // Also when nothing is ready: what came encrypted, together with what was read last, shows in no descriptor.
   for (auto& link : links_) {
     if (link != nullptr && link->idle()) HORO_TRY(link->listen());
   }

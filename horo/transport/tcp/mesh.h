@@ -83,6 +83,7 @@ class Mesh final : public transport::Mesh {
   bool idle() const;
   Status progress(bool& moved);
   Status failed(Status status);
+  bool flush(Deadline deadline);
   /// Sleeps until something can move, `deadline`, or it is time to probe a peer.
   Status sleep(Time now, Deadline deadline);
   Deadline probe(Time now);
