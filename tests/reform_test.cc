@@ -5,12 +5,14 @@
 
 #include <bit>
 #include <cstdio>
+#include <fstream>
 #include <random>
 #include <set>
 #include <sstream>
 
 #include "tests/lanes.h"
 #include "tests/runtime_job.h"
+#include "tests/two_hosts.h"
 #include "tests/workload.h"
 
 #include "horo/base/text.h"
@@ -417,6 +419,35 @@ TEST(Reform, OfTwoRanksTheHigherDoesNotGoOnWhenTheLowerIsOnlySilent) {
   ASSERT_TRUE(job->next_line(0, Deadline::after(kHangLimit)).ok());
   ASSERT_FALSE(job->next_line(1, Deadline::after(kHangLimit)).ok());  // Has ended.
   job->signal(0, SIGCONT);
+  expect_zero(*job);
+}
+
+// The kernel gives up what nobody acknowledges, here long before the rank would count as frozen. That is no death: on
+// both sides of a cable that is cut it looks the same.
+TEST(Reform, OfTwoHostsThatAreCutOffOneGoesOnThoughTheKernelGivesTheConnectionsUp) {
+  TwoHosts hosts;
+  if (!hosts.made()) GTEST_SKIP() << "network namespaces cannot be made here (needs root and the ip program)";
+  JobOptions options{.ranks = 2, .environment = {{"HORO_FREEZE_TIMEOUT", "60s"}, {"HORO_LOG_LEVEL", "off"}}};
+  options.enter = [&hosts](int rank) {
+    return hosts.enter(rank) && (std::ofstream("/proc/sys/net/ipv4/tcp_retries2") << 2 << std::flush).good();
+  };
+  options.store_at = "10.77.0.1:0";
+  auto job = start(options, [](Runtime& runtime) {
+    REQUIRE(count_members(runtime) == 2.0F);
+    tell("ready\n");
+    REQUIRE(fail_until_reformed(runtime).code() == Code::kPeerLost);
+    const Status alone = runtime.reform(Deadline::after(kHangLimit));
+    if (runtime.rank() == 0) {
+      REQUIRE_OK(alone);
+      REQUIRE(count_members(runtime) == 1.0F);
+    } else {
+      REQUIRE(alone.code() == Code::kUnavailable);
+    }
+    return 0;
+  });
+  ASSERT_TRUE(job);
+  for (int rank : {0, 1}) ASSERT_TRUE(job->next_line(rank, Deadline::after(kHangLimit)).ok()) << rank;
+  ASSERT_TRUE(hosts.cut());
   expect_zero(*job);
 }
 

@@ -89,12 +89,28 @@ void Control::say_goodbye() {
   for (auto& [rank, link] : links_) link->channel.close();
 }
 
-void Control::post(std::function<void()> task) {
+bool Control::post(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
+    if (ended_) return false;
     tasks_.push_back(std::move(task));
   }
   wake_->signal();
+  return true;
+}
+
+Status Control::run(const std::function<void()>& task) {
+  std::promise<void> done;
+  const bool posted = post([&] {
+    task();
+    done.set_value();
+  });
+  if (posted) {
+    done.get_future().wait();
+    return {};
+  }
+  std::lock_guard lock(mutex_);
+  return broken_.value_or(Status(Code::kStopped, "the control thread has ended"));
 }
 
 void Control::loop(const std::stop_token& stop) {
@@ -103,14 +119,16 @@ void Control::loop(const std::stop_token& stop) {
   if (options_.self.memory != nullptr) life.emplace(options_.self.memory->header().life);
   while (true) {
     run_tasks();
-    if (stop.stop_requested()) return run_tasks();  // What was posted before the request, the goodbye among it.
+    if (stop.stop_requested()) return run_last_tasks();  // The goodbye among them.
     auto events = poller_->wait(next_deadline());
     if (!events.ok()) {
       log_.error("the control thread cannot wait for its connections: ", events.status());
-      std::lock_guard lock(mutex_);
-      broken_ = events.status();
-      changed_.notify_all();
-      return;
+      {
+        std::lock_guard lock(mutex_);
+        broken_ = events.status();
+        changed_.notify_all();
+      }
+      return run_last_tasks();
     }
     for (const net::Event& event : std::vector<net::Event>(events->begin(), events->end())) on_event(event);
     // Strangers that take too long, and connections that were held back, show in time alone.
@@ -142,6 +160,16 @@ void Control::run_tasks() {
     tasks.swap(tasks_);
   }
   for (const auto& task : tasks) task();
+}
+
+// Whoever has posted one may wait for it.
+void Control::run_last_tasks() {
+  while (true) {
+    run_tasks();
+    std::lock_guard lock(mutex_);
+    ended_ = tasks_.empty();
+    if (ended_) return;
+  }
 }
 
 void Control::on_event(const net::Event& event) {
@@ -186,9 +214,9 @@ void Control::on_listener(size_t index) {
 }
 
 Status Control::add_link(Link link) {
-  std::promise<Status> done;
-  post([&] { done.set_value(add_link_here(std::move(link))); });
-  return done.get_future().get();
+  Status added;
+  HORO_TRY(run([&] { added = add_link_here(std::move(link)); }));
+  return added;
 }
 
 Status Control::add_link_here(Link link) {
@@ -265,7 +293,10 @@ void Control::on_channel(Link& link) {
   if (status.code() == Code::kCorrupt) log_.error("rank ", link.rank, " sent what is no message: ", status);
   link.said_goodbye |= status.code() == Code::kStopped;
   log_.debug("the connection to rank ", link.rank, " ended: ", status);
-  link.said_goodbye ? fade(link.rank) : lose(link.rank, LossReason::kKilled);
+  if (link.said_goodbye) return fade(link.rank);
+  // Only the kernel of its host ends or resets the connection of a process that says no goodbye. Whatever else goes
+  // wrong (no route, nothing acknowledged, damaged records), the process may live, and go on without this one.
+  lose(link.rank, status.code() == Code::kPeerLost ? LossReason::kKilled : LossReason::kLink);
 }
 
 void Control::mark_forked() {

@@ -75,7 +75,7 @@ class Control : public GroupHost {
   Status check_coming(uint64_t group, const std::vector<int>& ranks, int rank);
   /// The group needs no more of them.
   void close_streams(uint64_t group);
-  void add_group(const std::shared_ptr<Group>& group);
+  Status add_group(const std::shared_ptr<Group>& group);
   /// Tells the other members that this rank comes to no further operation of the group. It must have none under way.
   /// The group stays: others may need what it holds.
   void leave_group(const Group& group);
@@ -141,11 +141,15 @@ class Control : public GroupHost {
     const std::vector<int> ranks_;
   };
 
-  void post(std::function<void()> task);
+  /// False when the control thread has ended, and the task will not be run.
+  bool post(std::function<void()> task);
+  /// Waits until the control thread has run the task. Why it has ended, if it has.
+  Status run(const std::function<void()>& task);
   void loop(const std::stop_token& stop);
   void say_goodbye();
   Deadline next_deadline() const;
   void run_tasks();
+  void run_last_tasks();
   void on_event(const net::Event& event);
   void on_listener(size_t index);
   void on_channel(Link& link);
@@ -177,6 +181,7 @@ class Control : public GroupHost {
   void on_withdraw(int from, const JoinGroup& wish);
   void send_to_first(ControlType type, const JoinGroup& wish);
   void send_abandon(uint64_t group, const std::vector<int>& ranks, const Status& why);
+  uint64_t new_group_id();
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
   void tell_what_happened(Group& group);
@@ -224,6 +229,7 @@ class Control : public GroupHost {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::function<void()>> tasks_;
+  bool ended_ = false;                          ///< Nobody runs tasks any more; broken_ says why.
   std::map<int, std::unique_ptr<Link>> links_;  ///< Links are added once and stay until the end.
   std::map<std::vector<int>, std::vector<GroupTerms>> terms_;
   uint64_t attempts_ = 0;  ///< Groups that this rank has offered something to.

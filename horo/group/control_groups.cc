@@ -4,7 +4,6 @@
 // and sends them to all (kGroupReady). Groups of the same ranks that are made one after the other are told apart by
 // their order, which is equal on all members.
 #include <algorithm>
-#include <future>
 
 #include "horo/base/failpoint.h"
 #include "horo/base/text.h"
@@ -105,9 +104,25 @@ void Control::on_withdraw(int from, const JoinGroup& wish) {
   if (found->second.empty()) joins_.erase(found);
 }
 
+// Unique in the job: 16 bits of who made it and 16 bits of how many that was. After 65,536 the count begins anew, and
+// passes over groups that still are, here or at another member.
+uint64_t Control::new_group_id() {
+  const auto in_use = [this](uint64_t id) {
+    const auto is_it = [id](const GroupTerms& terms) { return terms.id == id; };
+    if (groups_.contains(id) || retired_.contains(id) || departed_.contains(id)) return true;
+    std::lock_guard lock(mutex_);
+    return given_up_.contains(id) || std::any_of(terms_.begin(), terms_.end(), [&](const auto& waiting) {
+             return std::any_of(waiting.second.begin(), waiting.second.end(), is_it);
+           });
+  };
+  while (true) {
+    const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
+    if (!in_use(id)) return id;
+  }
+}
+
 void Control::announce(const std::vector<int>& ranks, const Join& join) {
-  // Unique in the job: 16 bits of who made it and 16 bits of how many that was.
-  const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
+  const uint64_t id = new_group_id();
   const bool shares_memory =
       std::all_of(join.begin(), join.end(), [](const auto& one) { return one.second.shares_memory; });
   GroupReady ready{ranks, {}};
@@ -195,15 +210,12 @@ bool Control::wait_for_news(std::unique_lock<std::mutex>& lock, const std::vecto
   return true;
 }
 
-void Control::add_group(const std::shared_ptr<Group>& group) {
-  std::promise<void> done;
-  post([&] {
+Status Control::add_group(const std::shared_ptr<Group>& group) {
+  return run([&] {
     groups_[group->id()] = group;
     step(rendezvous::input::Opened{group->id(), group->ranks()});
     tell_what_happened(*group);
-    done.set_value();
   });
-  done.get_future().wait();
 }
 
 // Others may have had the group ready before this rank, and ended or given it up by now.
@@ -222,12 +234,10 @@ void Control::tell_what_happened(Group& group) {
 }
 
 void Control::leave_group(const Group& group) {
-  std::promise<void> done;
-  post([&] {
+  const Status said = run([&] {
     if (groups_.contains(group.id())) say_left(group, ControlType::kLeaveGroup);
-    done.set_value();
   });
-  done.get_future().wait();
+  if (!said.ok()) log_.debug("nobody is told that group ", group.id(), " was left: ", said);
 }
 
 void Control::say_left(const Group& group, ControlType how) {
@@ -238,9 +248,8 @@ void Control::say_left(const Group& group, ControlType how) {
 }
 
 void Control::remove_group(const Group& group, std::function<void()> release) {
-  std::promise<void> done;
   std::shared_ptr<Group> kept;
-  post([&] {
+  const Status removed = run([&] {
     if (auto found = groups_.find(group.id()); found != groups_.end()) {
       kept = std::move(found->second);
       groups_.erase(found);
@@ -253,9 +262,8 @@ void Control::remove_group(const Group& group, std::function<void()> release) {
       release_groups();
     }
     std::erase_if(serving_, [&](const Serving& serving) { return serving.group == group.id(); });
-    done.set_value();
   });
-  done.get_future().wait();
+  if (!removed.ok()) log_.debug("nobody is told that group ", group.id(), " has ended: ", removed);
 }
 
 // Evicted, not dead: when it wakes up it goes on where it was, reads what was staged for it, and finds out from its

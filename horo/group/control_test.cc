@@ -36,6 +36,37 @@ struct Rank {
   PeerAddress address;
 };
 
+// What the kernel of the other host says is certain. What comes over a wire that damages or loses bytes is not: the
+// other rank may live, and may think the same of this one.
+TEST(ControlLoss, AnEndWithoutAGoodbyeIsADeathAndDamagedBytesAreNot) {
+  const auto key = std::make_shared<const net::Key>(net::Key::random().value());
+  for (const bool damaged : {false, true}) {
+    Rank zero(0, key, std::chrono::seconds(20)), one(1, key, std::chrono::seconds(20));
+    auto link = connect_link(one.self, one.address, zero.address, soon());
+    ASSERT_TRUE(link.ok()) << link.status();
+    ASSERT_TRUE(zero.control->wait_for_links(soon()).ok());
+    const std::vector<std::byte> bytes(64, std::byte{0x5a});
+    if (damaged) {
+      EXPECT_TRUE(link->channel.socket().send(bytes).is_moved());
+    } else {
+      link->channel.socket().shutdown_send();
+    }
+    EXPECT_EQ(zero.control->members_without({1}, soon()), std::vector<int>{0});
+    const std::vector<rendezvous::Loss> losses = zero.control->losses();
+    ASSERT_EQ(losses.size(), 1u);
+    EXPECT_EQ(losses[0].reason, damaged ? rendezvous::LossReason::kLink : rendezvous::LossReason::kKilled);
+  }
+}
+
+TEST(ControlEnd, WhoComesAfterwardsIsToldAndDoesNotWait) {
+  const auto key = std::make_shared<const net::Key>(net::Key::random().value());
+  Rank zero(0, key, std::chrono::seconds(20)), one(1, key, std::chrono::seconds(20));
+  auto link = connect_link(one.self, one.address, zero.address, soon());
+  ASSERT_TRUE(link.ok()) << link.status();
+  one.control->stop();
+  EXPECT_EQ(one.control->add_link(std::move(*link)).code(), Code::kStopped);
+}
+
 class StreamsOfGroups : public ::testing::Test {
  protected:
   explicit StreamsOfGroups(Duration timeout = std::chrono::seconds(20))

@@ -214,7 +214,8 @@ Result<std::shared_ptr<Group>> Engine::create_group(const std::vector<int>& rank
   if (control_->forked()) return Status(Code::kForked, "a forked child cannot make groups");
   HORO_TRY(check_ranks(ranks, options_.rank, options_.size));
   if (ranks.size() == 1) {
-    const uint64_t id = (uint64_t{static_cast<uint32_t>(options_.rank)} << 16 | 0xFFFF) ^ ++solo_groups_;
+    // No frame carries it: beyond the 32 bits of those that travel.
+    const uint64_t id = uint64_t{1} << 32 | solo_groups_.fetch_add(1, std::memory_order_relaxed);
     return add_group(id, ranks, std::make_unique<SoloPlane>(), nullptr, {});
   }
   return create_group_of_several(ranks, deadline);
@@ -273,7 +274,10 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
                                                 : DeviceHold::kAuto;
   auto group = std::make_shared<Group>(std::move(group_options), std::move(plane), std::move(watcher), *control_, log_);
   log_.info("group ", id, " of ", ranks_text(ranks), " over ", group->transport_name());
-  control_->add_group(group);
+  if (Status added = control_->add_group(group); !added.ok()) {
+    group->stop(added);
+    return added;
+  }
   holding.group = group;
   std::lock_guard lock(mutex_);
   if (ended_) return shutdown_status();
@@ -283,6 +287,7 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
 }
 
 void Engine::remove_group(const std::shared_ptr<Group>& group) {
+  if (control_->forked()) return;  // Somebody may hold the lock there for ever.
   Holding holding;
   {
     std::lock_guard lock(mutex_);
@@ -291,7 +296,6 @@ void Engine::remove_group(const std::shared_ptr<Group>& group) {
     holding = std::move(*found);
     groups_.erase(found);
   }
-  if (control_->forked()) return;
   group->stop(Status(Code::kStopped, "the group was destroyed"));
   retire(holding);
 }

@@ -1,6 +1,7 @@
 // One rank's place in a job: its connections, its memory and its groups.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -177,7 +178,7 @@ class Engine {
   std::vector<int> called_;  ///< By name; empty: everybody has the name that it started with.
   std::map<std::byte*, std::unique_ptr<std::byte, FreePages>> plain_buffers_;  ///< Without shared memory.
   std::shared_ptr<Group> world_;
-  uint64_t solo_groups_ = 0;
+  std::atomic<uint32_t> solo_groups_ = 0;
   bool ended_ = false;
 };
 

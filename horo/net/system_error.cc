@@ -13,9 +13,10 @@ Code code_of(int error) {
     case ECONNRESET:
     case ECONNABORTED:
     case EPIPE:
-    case ETIMEDOUT:
     case ENOTCONN:
       return Code::kPeerLost;
+    case ETIMEDOUT:  // Nothing was acknowledged for so long that the kernel gave up. The peer may live.
+      return Code::kTimeout;
     case EINVAL:
     case EBADF:
     case EAFNOSUPPORT:
