@@ -83,6 +83,7 @@ Status check(const horo_door* door, const char* function) {
 }  // namespace
 
 struct horo_door {
+  horo::api::Process process = horo::api::Process::current();
   std::shared_ptr<horo::engine::Runtime> runtime;  ///< Whose log is used.
   std::unique_ptr<TcpStore> store;
   std::optional<Door> door;
@@ -176,4 +177,6 @@ horo_status* horo_door_admit(horo_door* door, const char* name, int size, size_t
   });
 }
 
-void horo_door_close(horo_door* door) { delete door; }
+void horo_door_close(horo_door* door) {
+  if (door != nullptr && door->process.is_current()) delete door;
+}

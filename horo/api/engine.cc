@@ -41,12 +41,14 @@ horo_status* horo_engine_start(const horo_engine_options* options, horo_engine**
 }
 
 void horo_engine_shutdown(horo_engine* engine) {
-  if (is_absent(engine, "horo_engine_shutdown", "engine")) return;
+  if (is_absent(engine, "horo_engine_shutdown", "engine") || !engine->process.is_current()) return;
   if (engine->courier != nullptr) engine->courier->stop(Status(Code::kStopped, "the engine was shut down"));
   engine->engine->shutdown();
 }
 
 void horo_engine_destroy(horo_engine* engine) {
+  // In a forked child there are no threads to end, and what was mapped and open here belongs to nobody or to the child.
+  if (engine != nullptr && !engine->process.is_current()) return;
   if (engine != nullptr && engine->fabric != nullptr) engine->fabric->forget(engine);
   delete engine;
 }

@@ -1,7 +1,11 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <mutex>
 
 #include "horo/api/rank_threads_testing.h"
@@ -180,6 +184,14 @@ TEST(ApiEngine, AfterShutdownCallsSayThatItWasStopped) {
   EXPECT_EQ(outcome(horo_barrier(world.get())).first, HORO_STOPPED);
 }
 
+TEST(ApiEngine, NoGroupIsMadeAfterTheEnd) {
+  horo::Engine engine;
+  engine.shutdown();
+  horo_group* group = nullptr;
+  const int rank = 0;
+  EXPECT_EQ(outcome(horo_group_create(engine.get(), &rank, 1, &group)).first, HORO_STOPPED);
+}
+
 TEST(ApiEngine, AForkedChildIsToldSoAndDoesNotDisturbItsParent) {
   horo::Engine engine;
   const pid_t child = fork();
@@ -191,6 +203,36 @@ TEST(ApiEngine, AForkedChildIsToldSoAndDoesNotDisturbItsParent) {
   ASSERT_EQ(waitpid(child, &state, 0), child);
   EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0);
   engine.world().barrier();
+}
+
+/// In a child: whether what it has opened and mapped since the fork is still its own when the engine is gone there.
+bool outlives(horo_engine* engine) {
+  std::vector<int> opened;
+  for (int i = 0; i < 100; ++i) opened.push_back(dup(STDERR_FILENO));
+  // Where the parent's memory for all that the machine could hold lies, if anywhere.
+  constexpr size_t kBytes = size_t{8} << 30;
+  void* mapped = mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  horo_engine_shutdown(engine);
+  horo_engine_destroy(engine);
+  std::array<unsigned char, 1> resident{};
+  const auto* bytes = static_cast<const char*>(mapped);
+  const bool all_mapped = mapped != MAP_FAILED && msync(mapped, kBytes, MS_ASYNC) == 0 &&
+                          mincore(mapped, 1, resident.data()) == 0 && bytes[0] == 0 && bytes[kBytes - 1] == 0;
+  return all_mapped &&
+         std::all_of(opened.begin(), opened.end(), [](int fd) { return fd >= 0 && fcntl(fd, F_GETFD) >= 0; });
+}
+
+TEST(ApiEngine, AForkedChildThatDestroysItLosesNothingOfItsOwn) {
+  horo::api::run_ranks(2, [](horo::Engine& engine) {
+    if (engine.rank() == 0) {
+      const pid_t child = fork();
+      if (child == 0) _exit(outlives(engine.get()) ? 0 : 1);
+      int state = 0;
+      ASSERT_EQ(waitpid(child, &state, 0), child);
+      EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << state;
+    }
+    engine.world().barrier();
+  });
 }
 
 }  // namespace

@@ -28,30 +28,10 @@ struct horo_group {
   std::shared_ptr<horo::engine::Runtime> runtime;  ///< Whose engine it is; null where the user owns the engine.
 };
 
-struct horo_engine {
-  std::shared_ptr<horo::api::PluginFabric> fabric;  ///< Through which the ranks met; null: they did not.
-  horo::api::Rejoining rejoining;                   ///< Keeps the store open that other ranks may still use.
-  std::unique_ptr<horo::rendezvous::Store> store;
-  std::unique_ptr<horo::group::Engine> engine;
-  std::unique_ptr<horo::group::Courier> courier;  ///< Null until messages are opened; goes before the engine.
-  horo_group world;
-};
-
-struct horo_store {
-  std::unique_ptr<horo::rendezvous::TcpStoreServer> server;
-  std::string address;
-  std::string job;
-  std::shared_ptr<const horo::net::Key> key;
-};
-
-struct horo_request {
-  horo::group::RequestHandle request;
-};
-
 namespace horo::api {
 
-/// What a runtime and its handles belong to. A forked child is another process: the library's threads do not exist
-/// there, and its locks may be held there for ever.
+/// What engines, runtimes, stores and their handles belong to. A forked child is another process: the library's
+/// threads do not exist there, its locks may be held there for ever, and its descriptors are closed, or others by now.
 struct Process {
   static Process current();
   bool is_current() const { return forks == group::forks(); }
@@ -61,6 +41,28 @@ struct Process {
 };
 
 }  // namespace horo::api
+
+struct horo_engine {
+  horo::api::Process process = horo::api::Process::current();
+  std::shared_ptr<horo::api::PluginFabric> fabric;  ///< Through which the ranks met; null: they did not.
+  horo::api::Rejoining rejoining;                   ///< Keeps the store open that other ranks may still use.
+  std::unique_ptr<horo::rendezvous::Store> store;
+  std::unique_ptr<horo::group::Engine> engine;
+  std::unique_ptr<horo::group::Courier> courier;  ///< Null until messages are opened; goes before the engine.
+  horo_group world;
+};
+
+struct horo_store {
+  horo::api::Process process = horo::api::Process::current();
+  std::unique_ptr<horo::rendezvous::TcpStoreServer> server;
+  std::string address;
+  std::string job;
+  std::shared_ptr<const horo::net::Key> key;
+};
+
+struct horo_request {
+  horo::group::RequestHandle request;
+};
 
 struct horo_runtime {
   std::shared_ptr<horo::engine::Runtime> runtime;

@@ -70,4 +70,6 @@ horo_status* horo_store_newcomer_ended(horo_store* store, int seat) {
   });
 }
 
-void horo_store_destroy(horo_store* store) { delete store; }
+void horo_store_destroy(horo_store* store) {
+  if (store != nullptr && store->process.is_current()) delete store;
+}
