@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
@@ -75,7 +76,7 @@ class Splitter {
   Split result_;
 };
 
-/// "-H,--hosts": the names of a row that CLI11 can take, for its help.
+/// "-H,--hosts": the names of a row that CLI11 can take.
 std::string names_of(const FlagRow& row) {
   std::string names(row.name);
   std::string_view aliases = row.aliases;
@@ -97,6 +98,20 @@ std::string group_of(const FlagRow& row) {
 struct Registered {
   const FlagRow* row;
   CLI::Option* option;
+};
+
+/// Help with names as users write them: CLI11 takes no "-np", and would print "--no-x{false}".
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: horo run [OPTIONS] COMMAND [ARGUMENTS]\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    const FlagRow* row = find_flag("--" + option->get_lnames().front());
+    if (row == nullptr) return Formatter::make_option_name(option, is_positional);
+    const std::string no = row->kind == FlagKind::kNegatable ? text(",--no-", row->name.substr(2)) : "";
+    return text(row->aliases, row->aliases.empty() ? "" : ",", row->name, no);
+  }
 };
 
 std::vector<Registered> register_all(CLI::App& app) {
@@ -199,6 +214,7 @@ Result<FlagValues> parse_flags(const std::vector<std::string>& words) {
   CLI::App app(
       "Starts the same command on every slot of one or many hosts, and ends all of them with the first that fails.",
       "horo run");
+  app.formatter(std::make_shared<Help>());
   const std::vector<Registered> all = register_all(app);
   FlagValues result;
   try {

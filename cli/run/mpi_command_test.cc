@@ -59,5 +59,20 @@ TEST(MpiCommand, FlagsOfMpiWithoutItAreExplained) {
             "1");
 }
 
+TEST(MpiCommand, FlagsThatOnlyHorosOwnRanksTakeAreExplained) {
+  const RunOptions options = options_of({"--mpi", "-np", "1", "--ssh-port", "2222", "--output-filename", "x", "true"});
+  EXPECT_TRUE(options.mpi.wanted);
+  ASSERT_EQ(options.notes.size(), 2u);
+  EXPECT_NE(options.notes[0].find("--ssh-port changes nothing: mpirun starts the ranks"), std::string::npos);
+  EXPECT_NE(options.notes[1].find("--output-filename changes nothing"), std::string::npos);
+}
+
+TEST(MpiCommand, RanksThatReadACallAndHandItsResultBackAreHorosOwn) {
+  const RunOptions options = options_of({"--mpi", "-np", "1", "--input", "call", "--result-folder", "out", "true"});
+  EXPECT_FALSE(options.mpi.wanted);
+  ASSERT_EQ(options.notes.size(), 1u);
+  EXPECT_NE(options.notes[0].find("--mpi changes nothing"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace horo::cli::launch

@@ -180,6 +180,28 @@ Status check_elastic(const FlagValues& flags, const RunOptions& options) {
   return {};
 }
 
+MpiOptions mpi_of(const FlagValues& flags, std::vector<std::string>& notes) {
+  MpiOptions mpi{flags.is_on("--mpi"), flags.find("--mpi-args").value_or(""),
+                 flags.find("--binding-args").value_or("")};
+  if (mpi.wanted && (flags.has("--input") || flags.has("--result-folder"))) {
+    mpi.wanted = false;
+    notes.emplace_back(
+        "--mpi changes nothing: what ranks read and hand back goes through those that horo starts itself");
+  }
+  const std::vector<const char*> of_mpi = {"--mpi-args", "--binding-args"},
+                                 of_horo = {"--ssh-port",        "--ssh-identity-file",
+                                            "--ssh-command",     "--output-filename",
+                                            "--end-with-parent", "--prefix-output-with-timestamp",
+                                            "--grace-period",    "--store-port"};
+  for (const char* name : mpi.wanted ? of_horo : of_mpi) {
+    if (!flags.has(name)) continue;
+    notes.push_back(text(name, " changes nothing: ",
+                         mpi.wanted ? "mpirun starts the ranks; --mpi-args takes flags of its own"
+                                    : "horo starts the ranks itself, not mpirun"));
+  }
+  return mpi;
+}
+
 Result<Duration> start_timeout_of(const FlagValues& flags, const Environment& environment) {
   if (flags.has("--start-timeout")) return seconds_of(number_of(flags, "--start-timeout", 0));
   const Knob* only[] = {&rendezvous::kStartTimeout};
@@ -232,13 +254,7 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   if (port > kMostPort) return invalid(text("--store-port ", port, " is no port: at most ", kMostPort));
   options.store_port = static_cast<uint16_t>(port);
   options.notes = notes_of(flags);
-  options.mpi = {flags.is_on("--mpi"), flags.find("--mpi-args").value_or(""),
-                 flags.find("--binding-args").value_or("")};
-  for (const char* name : {"--mpi-args", "--binding-args"}) {
-    if (!options.mpi.wanted && flags.has(name)) {
-      options.notes.push_back(text(name, " changes nothing: without --mpi horo starts the ranks itself"));
-    }
-  }
+  options.mpi = mpi_of(flags, options.notes);
   if (options.mpi.wanted && options.gpus_per_rank > 0) {
     return invalid(
         "--gpus-per-rank with --mpi: mpirun starts the ranks; they take torch.cuda.set_device(hvd.local_rank())");

@@ -63,7 +63,7 @@ def run(
         network_interfaces = ",".join(network_interfaces)
     if isinstance(num_proc, bool) or not isinstance(num_proc, int) or num_proc < 1:
         raise ValueError(f"num_proc is a number of ranks, 1 or more, not {num_proc!r}")
-    # The launcher explains those that change nothing.
+    # The launcher explains those that change nothing: use_mpi, for one, as mpirun would hand over no function.
     flags = {
         "--num-proc": num_proc,
         "--hosts": hosts,

@@ -191,6 +191,13 @@ def test_old_names_work() -> None:
         assert horo.run(os.getcwd, network_interface="lo") == [os.getcwd()]
 
 
+def test_use_mpi_changes_nothing_and_is_explained(capfd: pytest.CaptureFixture[str]) -> None:
+    assert horo.run(os.getcwd, num_proc=2, use_mpi=True, mpi_args="--x") == [os.getcwd()] * 2
+    said = capfd.readouterr().err
+    assert "--mpi changes nothing" in said
+    assert "--mpi-args changes nothing" in said
+
+
 def test_elastic_arguments_reach_the_launcher() -> None:
     variables = horo.run(
         lambda: [os.environ[name] for name in ("HORO_SEAT", "HORO_ELASTIC_MIN_RANKS", "HORO_ELASTIC_MAX_RANKS")],
