@@ -79,9 +79,8 @@ test: build .venv/.installed setup-test  ## Build and run all tests
 	@.venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 
 test-all: build .venv/.installed setup-test  ## The long forms of the tests, sanitizers and fuzzers too
-	@cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null
-	@LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
-	@cmake --preset dev -DHORO_TEST_PATIENCE=1 >/dev/null
+	@trap 'cmake --preset dev >/dev/null' EXIT && cmake --preset dev -DHORO_TEST_PATIENCE=10 >/dev/null && \
+	  LONG_TESTS=1 .venv/bin/python tools/test.py --build build/dev --jobs $(JOBS)
 	@tools/planted.py
 	@$(MAKE) --no-print-directory test-old-tensorflow sanitize fuzz lint-all
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every measurement of docs/performance.md and writes one JSON file each and one Markdown page.
+# Runs what docs/performance.md lists under `make bench` and writes one JSON file each and one Markdown page.
 #
 #   bench/report.sh build/release [FOLDER]     (FOLDER: build/release/report)
 #

@@ -1,6 +1,6 @@
 // Two processes over loopback: an allreduce as two ranks run it (each sends all it has and combines what comes).
 //
-//   tcp_mesh_bench [largest bytes] [unix]
+//   bench_tcp_mesh_bench [largest bytes] [unix]
 //
 // Prints the best and the median time of one operation, and the bytes that one rank sends per second at the best.
 #include <sys/wait.h>

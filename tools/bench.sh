@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the benchmarks of a build folder: the kernels' and modules' own (horo_*_bench), then everything of
-# docs/performance.md (bench/report.sh).
+# Runs the benchmarks of a build folder: the modules' own (horo_*_bench), the kernels' (bench_kernel_bench), then what
+# compares horo with its peers (bench/report.sh).
 set -euo pipefail
 build=$1
 found=0
-for program in "$build"/horo_*_bench; do
+for program in "$build"/horo_*_bench "$build"/bench/bench_kernel_bench; do
   [ -x "$program" ] || continue
   found=1
   echo "== $(basename "$program")"

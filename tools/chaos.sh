@@ -104,7 +104,7 @@ row leaks 900 env TEST_STARTS="$(scaled 1000)" "$tests" --gtest_filter='Leak*'
 row soak 1800 tools/soak.sh "$(scaled 60)" "$build"
 row cuts 1800 env TEST_PARTITIONS="$(scaled 100000)" "$build/sim/horo_sim_test" --gtest_filter='SimulatedPartition.*'
 row simulator 900 "$build/sim/horo_sim_test" --gtest_repeat="$(scaled 20)"
-if [ "$(id -u)" = 0 ] && command -v ip tc >/dev/null; then
+if [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v tc >/dev/null; then
   row encryption 600 bash -c encryption
 else
   skip encryption "network namespaces need root, and the programs ip and tc"

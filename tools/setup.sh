@@ -30,10 +30,11 @@ is_optional() { case "$optional_packages" in *" $1 "*) return 0 ;; *) return 1 ;
 
 # clang-tidy-14 where the distribution has it, else the distribution's own version: clang-tidy.
 available_name() {
+  local own=${1/-14/}
   if has_candidate "$1"; then
     echo "$1"
-  elif has_candidate "${1%-14}"; then
-    echo "${1%-14}"
+  elif [ "$own" != "$1" ] && has_candidate "$own"; then
+    echo "$own"
   fi
 }
 
@@ -48,7 +49,7 @@ missing_of() {
   installed=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' | sed -n 's/^installed //p' | tr '\n' ' ')"
   for package in "$@"; do
     case "$installed" in
-      *" $package "* | *" ${package%-14} "*) ;;
+      *" $package "* | *" ${package/-14/} "*) ;;
       *) echo "$package" ;;
     esac
   done | sort -u
@@ -116,11 +117,14 @@ ensure_torch() {
 # never imported: those that are get compiled then.
 ensure_list() { # NAME
   local stamp=.venv/.$1 list=python/requirements-$1.txt
-  [ ! -f "$stamp" ] || [ ! "$stamp" -nt "$list" ] || return 0
-  say "installing the list $1 into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r "$list" ||
-    say "$list could not be installed; the tests that need it are skipped"
-  touch "$stamp"
+  if [ ! -f "$stamp" ] || [ ! "$stamp" -nt "$list" ]; then
+    say "installing the list $1 into .venv"
+    : >"$stamp.new"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r "$list" ||
+      say "$list could not be installed; the tests that need it are skipped" >"$stamp.new"
+    mv "$stamp.new" "$stamp"
+  fi
+  [ ! -s "$stamp" ] || { cat "$stamp" && say "rm $stamp tries again"; }
 }
 
 install_torch() { # LIST: says what went wrong
