@@ -138,37 +138,6 @@ TEST(Engine, SeveralThreadsMayCallOneGroup) {
   expect_all_zero(**job);
 }
 
-/// Rank 2 sends rank 0 other than what that expects, which only rank 0 can see, while it sends large blocks itself. It
-/// does nothing more with the group, and the others wait for it in vain unless they are told.
-int run_unequal_alltoall(group::Engine& engine, Hold& hold) {
-  hold.take_part();
-  constexpr uint64_t kBlock = 8 << 20;
-  Operation operation;
-  operation.kind = Kind::kAlltoall;
-  operation.dtype = DType::kF32;
-  operation.counts = operation.receive_counts = std::vector<uint64_t>(3, kBlock);
-  if (engine.rank() == 0) operation.receive_counts[2] -= 5;
-  std::vector<float> in(3 * kBlock, 1), out(3 * kBlock);
-  const Status status = engine.world().run(operation, bytes_of(in), bytes_of(out));
-  tell(text(status.to_string(), "\n"));
-  if (engine.rank() == 0 && !hold.wait(Deadline::after_seconds(30))) return 2;
-  return status.code() == Code::kMismatch ? 0 : 1;
-}
-
-TEST(Engine, AMismatchThatOneRankSeesReachesTheOthersBehindLargeBlocks) {
-  Hold hold;
-  auto job = Job::start({.ranks = 3, .environment = {{"HORO_TRANSPORT", "tcp"}}},
-                        [&](group::Engine& engine) { return run_unequal_alltoall(engine, hold); });
-  ASSERT_TRUE(job.ok()) << job.status();
-  for (int rank : {1, 2, 0}) {
-    auto line = (*job)->next_line(rank, Deadline::after_seconds(20));
-    ASSERT_TRUE(line.ok()) << line.status();
-    EXPECT_NE(line->find("expects"), std::string::npos) << "rank " << rank << ": " << *line;
-  }
-  hold.let_go();
-  expect_all_zero(**job);
-}
-
 TEST(Engine, OneMemberSendsToAnother) {
   for (const char* transport : {"auto", "tcp"}) {
     JobOptions options{.ranks = 3, .environment = {{"HORO_TRANSPORT", transport}, {"HORO_INTERFACE", "127.0.0.1"}}};

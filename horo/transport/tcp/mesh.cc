@@ -157,8 +157,8 @@ bool Mesh::flush(Deadline deadline) {
       if (link != nullptr && !link->flush(moved)) link->watch(items_);
     }
     if (items_.empty() || revoked_.load(std::memory_order_acquire)) return true;
-    if (moved) continue;
     if (deadline.expired()) return false;
+    if (moved) continue;
     Deadline look = deadline;
     if (items_.size() > kMostWatched) {
       items_.resize(kMostWatched);

@@ -164,6 +164,30 @@ TEST(TcpMesh, AMismatchIsToldToARankThatWaitsForSomebodyElse) {
   one.join();
 }
 
+// Rank 0 alone can see that rank 2 sent too much, when rank 1 has not yet taken what is under way to it. What is left
+// to send, and the refusal behind it, must leave rank 0 before its operation is over: nobody drives its wires
+// afterwards.
+TEST(TcpMesh, AMismatchReachesARankThatMuchIsUnderWayTo) {
+  for (size_t streams : {1, 2}) {
+    auto meshes = connected_meshes(3, {.streams = streams});
+    Bytes much(8 << 20), too_much(8), expected(4), answer(4), received(much.size());
+    meshes[0]->begin(1, kSum);
+    meshes[0]->send(1, much);
+    meshes[0]->receive(2, expected.size(), into(expected));
+    std::thread zero([&] { EXPECT_EQ(meshes[0]->wait(soon()).code(), Code::kMismatch); });
+    meshes[2]->begin(1, kSum);
+    meshes[2]->send(0, too_much);
+    meshes[2]->receive(0, answer.size(), into(answer));
+    EXPECT_EQ(meshes[2]->wait(soon()).code(), Code::kMismatch);
+    meshes[1]->begin(1, kSum);
+    meshes[1]->receive(0, received.size(), into(received));
+    const Status status = meshes[1]->wait(Deadline::after(std::chrono::seconds(5)));
+    EXPECT_EQ(status.code(), Code::kMismatch) << status;
+    EXPECT_NE(status.message().find("expects 4 bytes from rank 2"), std::string::npos) << status;
+    zero.join();
+  }
+}
+
 TEST(TcpMesh, ASenderWhoseMessageIsRefusedNeedNotWaitForItsDeadline) {
   auto meshes = connected_meshes(2, {});
   std::thread refuser([&] {
