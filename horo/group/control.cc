@@ -67,10 +67,11 @@ void Control::stop() {
 void Control::say_goodbye() {
   if (options_.self.memory != nullptr) options_.self.memory->header().life.announce_leaving();
   std::vector<Link*> open;
+  const Deadline flushed = Deadline::after(kGoodbyeLimit);  // For all of them: several may be stopped.
   for (auto& [rank, link] : links_) {
     if (link->channel.fd() < 0) continue;
     send(rank, ControlType::kGoodbye, {});
-    (void)link->channel.flush(Deadline::after(kGoodbyeLimit)).ok();
+    (void)link->channel.flush(flushed).ok();
     link->channel.socket().shutdown_send();
     open.push_back(link.get());
   }

@@ -237,6 +237,23 @@ TEST(DirectRefusal, OneRankWithoutMemoryFailsTheOperationOnAllAndTheGroupGoesOn)
   });
 }
 
+TEST(DirectRefusal, ABlockOfMoreStepsThanCanBeCountedIsRefusedOnAllRanks) {
+  Fabric fabric(2, kSegment);
+  run_ranks(2, [&](int rank) {
+    Thresholds thresholds = small_thresholds(rank);
+    thresholds.step_bytes = 16;
+    Protocol protocol(fabric.space(rank, kStaging), thresholds);
+    std::vector<float> memory(4 << 20, 1);  // 2^20 steps.
+    Operation much = operation_of(Kind::kBroadcast, 2, rank, memory.size(), 0);
+    Call call{1, {much.kind, much.dtype, much.op, 0, 0, much.count}, Deadline::after_seconds(60)};
+    Status status = run(protocol, call, much, bytes_of(memory), bytes_of(memory));
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    EXPECT_NE(status.message().find("divide it"), std::string::npos) << status;
+    Call next{2, {}, Deadline::after_seconds(60)};
+    EXPECT_TRUE(run(protocol, next, Operation{}, nullptr, nullptr).ok());
+  });
+}
+
 TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
   constexpr int kRanks = 4;
   const unsigned seed = std::random_device{}();

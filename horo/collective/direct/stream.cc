@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "horo/base/text.h"
+
 namespace horo::collective::direct {
 
 namespace {
@@ -59,6 +61,10 @@ Status Stream::check(const Descriptor& theirs, int member) const {
 }
 
 Status Stream::meet() {
+  if (std::max(give_steps_, take_steps_) >= kDone) {
+    return protocol_.refuse(call_, Status(Code::kUnavailable, text("a block of more than ", bytes_text(kDone * piece_),
+                                                                   " in one operation; divide it among several")));
+  }
   Descriptor mine;
   const std::byte* segment = protocol_.space().segments[static_cast<size_t>(protocol_.rank())].data();
   if (!flow_.give.empty()) {
