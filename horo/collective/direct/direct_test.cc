@@ -381,5 +381,36 @@ TEST(DirectDeadline, ALateMemberIsNamed) {
   EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status;
 }
 
+// Member 2 comes at about the instant at which member 0 has waited long enough.
+TEST(DirectDeadline, PassesForAllMembersOrForNone) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(text("seed ", seed));
+  std::mt19937 random(seed);
+  constexpr int kRanks = 3;
+  int succeeded = 0;
+  for (int turn = 0; turn < 300; ++turn) {
+    Fabric fabric(kRanks, kSegment);
+    const uint64_t count = turn % 2 == 0 ? 3 : 5000;
+    const Time limit = Clock::now() + std::chrono::microseconds(500);
+    const Time arrival = limit + std::chrono::microseconds(static_cast<int>(random() % 200) - 100);
+    std::array<Status, kRanks> ends;
+    run_ranks(kRanks, [&](int rank) {
+      Protocol protocol(fabric.space(rank, kStaging), small_thresholds(rank));
+      const Operation operation = operation_of(Kind::kAllreduce, kRanks, rank, count, 0);
+      std::vector<float> memory = input_of(operation, rank);
+      const Deadline deadline = rank == 0 ? Deadline(limit) : Deadline::after_seconds(60);
+      while (rank == 2 && Clock::now() < arrival) std::this_thread::yield();
+      const Call call{1, {operation.kind, operation.dtype, operation.op, 0, 0, operation.count}, deadline};
+      Status status = run(protocol, call, operation, bytes_of(memory), bytes_of(memory));
+      if (status.code() == Code::kTimeout) protocol.space().page.revoke({});  // As the group does.
+      EXPECT_TRUE(memory == (status.ok() ? expected_of(operation, kRanks, rank, count) : input_of(operation, rank)));
+      ends[static_cast<size_t>(rank)] = std::move(status);
+    });
+    succeeded += ends[0].ok() ? 1 : 0;
+    for (const Status& end : ends) EXPECT_EQ(end.ok(), ends[0].ok()) << "turn " << turn << ": " << ends[0] << end;
+  }
+  std::printf("  %d of 300 succeeded\n", succeeded);
+}
+
 }  // namespace
 }  // namespace horo::collective::direct

@@ -17,6 +17,7 @@ Protocol::Protocol(Space space, const Thresholds& thresholds) : space_(std::move
 }
 
 Status Protocol::stopped(const Call& call) const {
+  if (late_) return late_->with_operation(call.number);
   return Status(Code::kStopped, "the group was revoked").with_operation(call.number);
 }
 
@@ -33,10 +34,14 @@ Status Protocol::wait_for(const Call& call, int member, Word& word, uint64_t cou
     case Waited::kTimeout:
       break;
   }
-  return Status(Code::kTimeout,
-                text("operation ", call.number, " (", call.signature.to_string(), ") still waits for rank ",
-                     space_.names[static_cast<size_t>(member)], " at its deadline"))
-      .with_operation(call.number);
+  late_ = Status(Code::kTimeout,
+                 text("operation ", call.number, " (", call.signature.to_string(), ") still waits for rank ",
+                      space_.names[static_cast<size_t>(member)], " at its deadline"))
+              .with_operation(call.number);
+  // Nobody may succeed with this member's share while it fails. What the words say when they are frozen they say to
+  // everybody, so one that has come by now has come in time.
+  space_.page.revoke({});
+  return word.read().count() >= count ? Status() : *late_;
 }
 
 Status Protocol::gather(const Call& call, std::span<const std::byte> payload) {

@@ -125,6 +125,7 @@ class Protocol {
   Thresholds thresholds_;
   uint64_t meeting_ = 0;
   size_t committed_ = 0;
+  mutable std::optional<Status> late_;  ///< Why this member has ended the group, if it has.
 };
 
 }  // namespace horo::collective::direct
