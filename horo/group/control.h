@@ -181,7 +181,7 @@ class Control : public GroupHost {
   void on_withdraw(int from, const JoinGroup& wish);
   void send_to_first(ControlType type, const JoinGroup& wish);
   void send_abandon(uint64_t group, const std::vector<int>& ranks, const Status& why);
-  uint64_t new_group_id();
+  std::optional<uint64_t> new_group_id();
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
   void tell_what_happened(Group& group);

@@ -105,8 +105,8 @@ void Control::on_withdraw(int from, const JoinGroup& wish) {
 }
 
 // Unique in the job: 16 bits of who made it and 16 bits of how many that was. After 65,536 the count begins anew, and
-// passes over groups that still are, here or at another member.
-uint64_t Control::new_group_id() {
+// passes over groups that still are, here or at another member. None when all of them are.
+std::optional<uint64_t> Control::new_group_id() {
   const auto in_use = [this](uint64_t id) {
     const auto is_it = [id](const GroupTerms& terms) { return terms.id == id; };
     if (groups_.contains(id) || retired_.contains(id) || departed_.contains(id)) return true;
@@ -115,25 +115,26 @@ uint64_t Control::new_group_id() {
              return std::any_of(waiting.second.begin(), waiting.second.end(), is_it);
            });
   };
-  while (true) {
+  for (int tried = 0; tried <= 0xFFFF; ++tried) {
     const uint64_t id = uint64_t{static_cast<uint32_t>(options_.self.rank)} << 16 | (++groups_made_ & 0xFFFF);
     if (!in_use(id)) return id;
   }
+  return std::nullopt;
 }
 
 void Control::announce(const std::vector<int>& ranks, const Join& join) {
-  const uint64_t id = new_group_id();
+  const auto id = new_group_id();
   const bool shares_memory =
       std::all_of(join.begin(), join.end(), [](const auto& one) { return one.second.shares_memory; });
   GroupReady ready{ranks, {}};
-  ready.terms.id = id;
+  ready.terms.id = id.value_or(0);
   ready.terms.epoch = epoch();
   ready.terms.needs_wires = join.begin()->second.needs_wires;
   ready.terms.shares_memory = shares_memory;
   for (int rank : ranks) ready.terms.areas.push_back(join.at(rank).area);
   for (int rank : ranks) ready.terms.pages.push_back(join.at(rank).page);
   for (int rank : ranks) ready.terms.attempts.push_back(join.at(rank).attempt);
-  ready.terms.refusal = difference(join);
+  ready.terms.refusal = id ? difference(join) : text("rank ", options_.self.rank, " leads 65,536 groups; end some");
   const std::vector<std::byte> payload = encode(ready);
   for (int rank : ranks) {
     HORO_FAILPOINT("group.announce");
