@@ -15,8 +15,6 @@ Code code_of(int error) {
     case EPIPE:
     case ENOTCONN:
       return Code::kPeerLost;
-    case ETIMEDOUT:  // Nothing was acknowledged for so long that the kernel gave up. The peer may live.
-      return Code::kTimeout;
     case EINVAL:
     case EBADF:
     case EAFNOSUPPORT:
@@ -25,7 +23,7 @@ Code code_of(int error) {
       return Code::kInvalidArgument;
     case ENOENT:
       return Code::kNotFound;
-    default:
+    default:  // ETIMEDOUT among them: the kernel gave up what nobody acknowledged, and the peer may live.
       return Code::kUnavailable;
   }
 }
