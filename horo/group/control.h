@@ -79,7 +79,8 @@ class Control : public GroupHost {
   /// Tells the other members that this rank comes to no further operation of the group. It must have none under way.
   /// The group stays: others may need what it holds.
   void leave_group(const Group& group);
-  /// `release` is called, on the control thread, when no other member uses the group any more either.
+  /// `release` is called, on the control thread, when no other member uses the group any more either. Until then this
+  /// rank answers for what it completed in it. Nothing may be under way.
   void remove_group(const Group& group, std::function<void()> release);
 
   // Letters between members that share no memory, from any thread. The mailbox gets those of a group.
@@ -177,6 +178,8 @@ class Control : public GroupHost {
 
   void send(int rank, ControlType type, std::span<const std::byte> payload, const About& about = {});
   void serve_more();
+  /// None if no member uses the group any more.
+  std::optional<std::span<const std::byte>> retained(uint64_t group, uint64_t operation) const;
   void on_join(int from, JoinGroup wish);
   void on_withdraw(int from, const JoinGroup& wish);
   void send_to_first(ControlType type, const JoinGroup& wish);
@@ -213,8 +216,10 @@ class Control : public GroupHost {
   std::map<std::vector<int>, std::vector<Join>> joins_;  ///< Groups that this rank is the first member of.
   uint64_t groups_made_ = 0;
   struct Retired {
-    std::set<int> others;  ///< Members that may still read what this rank put into the group.
+    std::set<int> others;  ///< Members that may still read what this rank put into the group, or lack a result of it.
     std::function<void()> release;
+    rendezvous::Report progress;           ///< Of this rank, which comes to nothing more.
+    std::shared_ptr<const Plane> results;  ///< May be null.
   };
   std::map<uint64_t, Retired> retired_;  ///< Groups that ended here.
   struct Departure {

@@ -251,18 +251,21 @@ void Control::say_left(const Group& group, ControlType how) {
 void Control::remove_group(const Group& group, std::function<void()> release) {
   std::shared_ptr<Group> kept;
   const Status removed = run([&] {
-    if (auto found = groups_.find(group.id()); found != groups_.end()) {
-      kept = std::move(found->second);
-      groups_.erase(found);
-      step(rendezvous::input::Closed{group.id()});
-      Retired& retired = retired_[group.id()];
-      retired.release = std::move(release);
-      retired.others.insert(group.ranks().begin(), group.ranks().end());
-      retired.others.erase(options_.self.rank);
-      say_left(group, ControlType::kEndGroup);
-      release_groups();
-    }
-    std::erase_if(serving_, [&](const Serving& serving) { return serving.group == group.id(); });
+    const auto found = groups_.find(group.id());
+    if (found == groups_.end()) return;
+    kept = std::move(found->second);
+    groups_.erase(found);
+    Retired& retired = retired_[group.id()];
+    retired.release = std::move(release);
+    retired.others.insert(group.ranks().begin(), group.ranks().end());
+    retired.others.erase(options_.self.rank);
+    retired.progress = group.progress();
+    retired.results = group.results();
+    std::erase_if(partly_served_, [&](const auto& part) { return part.first.first == group.id(); });
+    // What was decided about it and has not come is for nobody here.
+    step(rendezvous::input::Settled{membership_.epoch(), group.id()});
+    say_left(group, ControlType::kEndGroup);
+    release_groups();
   });
   if (!removed.ok()) log_.debug("nobody is told that group ", group.id(), " has ended: ", removed);
 }
@@ -274,9 +277,11 @@ bool Control::may_wake_up(int rank) const {
   return link.memory && !link.process_ended && rendezvous::is_eviction(*membership_.lost().reason(rank));
 }
 
-// What a rank staged for a group may be read, and its page revoked, until every other member has ended the group too,
-// or is certainly gone. To have left it is not enough: a member that reforms the job still holds the group it left.
+// What a rank staged for a group may be read, its page revoked, and its last result missing, until every other member
+// has ended the group too, or is certainly gone. To have left it is not enough: a member that reforms the job still
+// holds the group it left.
 void Control::release_groups() {
+  std::vector<uint64_t> ended;
   for (auto it = retired_.begin(); it != retired_.end();) {
     const std::map<int, Departure>& departed = departed_[it->first];
     std::erase_if(it->second.others, [&](int rank) {
@@ -291,8 +296,10 @@ void Control::release_groups() {
     if (it->second.release) it->second.release();
     release_more(it->first);
     departed_.erase(it->first);
+    ended.push_back(it->first);
     it = retired_.erase(it);
   }
+  for (uint64_t group : ended) step(rendezvous::input::Closed{group});
 }
 
 }  // namespace horo::group

@@ -108,6 +108,9 @@ void Control::carry_out(const rendezvous::Output& output) {
                    log_.info("lost ", revoke.lost.to_string());
                    for (uint64_t id : revoke.groups) {
                      if (auto found = groups_.find(id); found != groups_.end()) found->second->revoke(revoke);
+                     if (auto found = retired_.find(id); found != retired_.end()) {
+                       report(revoke.epoch, found->second.progress);
+                     }
                    }
                  },
                  [&](const output::Decide& decide) { decided(decide); },
@@ -138,32 +141,37 @@ void Control::carry_out(const rendezvous::Output& output) {
 }
 
 void Control::decided(const rendezvous::output::Decide& decide) {
-  auto found = groups_.find(decide.group);
-  if (found == groups_.end()) return;
   HORO_FAILPOINT("membership.decide");
   for (const rendezvous::Transfer& transfer : decide.serve) {
     for (uint64_t operation = transfer.first; operation <= transfer.last; ++operation) {
       serving_.push_back({decide.group, operation, transfer.peer, 0});
     }
   }
-  found->second->decide(decide);
+  if (auto found = groups_.find(decide.group); found != groups_.end()) return found->second->decide(decide);
+  settled(decide.epoch, decide.group);  // It has ended here: this rank lacks nothing of it.
+}
+
+std::optional<std::span<const std::byte>> Control::retained(uint64_t group, uint64_t operation) const {
+  if (auto found = groups_.find(group); found != groups_.end()) return found->second->retained(operation);
+  auto found = retired_.find(group);
+  if (found == retired_.end()) return std::nullopt;
+  return found->second.results ? found->second.results->retained(operation) : std::span<const std::byte>();
 }
 
 // Pieces of retained results go out as the channels take them.
 void Control::serve_more() {
   for (auto it = serving_.begin(); it != serving_.end();) {
-    auto group = groups_.find(it->group);
+    const auto result = retained(it->group, it->operation);
     auto link = links_.find(it->to);
-    if (group == groups_.end() || link == links_.end() || link->second->channel.fd() < 0) {
+    if (!result || link == links_.end() || link->second->channel.fd() < 0) {
       it = serving_.erase(it);
       continue;
     }
-    const auto result = group->second->retained(it->operation);
     bool done = false;
     while (!done && link->second->channel.queued() < 2 * kServePiece) {
-      const size_t bytes = std::min(kServePiece, result.size() - it->offset);
-      done = it->offset + bytes == result.size();
-      send(it->to, ControlType::kServe, result.subspan(it->offset, bytes),
+      const size_t bytes = std::min(kServePiece, result->size() - it->offset);
+      done = it->offset + bytes == result->size();
+      send(it->to, ControlType::kServe, result->subspan(it->offset, bytes),
            {it->group, it->operation, it->offset, done});
       it->offset += bytes;
     }

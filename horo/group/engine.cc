@@ -297,6 +297,7 @@ void Engine::remove_group(const std::shared_ptr<Group>& group) {
     groups_.erase(found);
   }
   group->stop(Status(Code::kStopped, "the group was destroyed"));
+  group->join();
   retire(holding);
 }
 

@@ -37,8 +37,11 @@ Group::Group(GroupOptions options, std::unique_ptr<Plane> plane, std::unique_ptr
 
 Group::~Group() {
   stop(Status(Code::kStopped, "the group has ended"));
-  worker_ = Thread();  // Asks it to stop and joins it, before anything it uses goes.
+  join();  // Before anything that it uses goes.
 }
+
+// Nobody starts it any more: the group is over.
+void Group::join() { worker_ = Thread(); }
 
 bool Group::take_token() {
   bool free = false;
@@ -412,8 +415,12 @@ void Group::answer_revocation() {
     if (!must_answer_.exchange(false, std::memory_order_seq_cst)) return;
     epoch = revoked_epoch_;
   }
+  host_.report(epoch, progress());
+}
+
+rendezvous::Report Group::progress() const {
   const uint64_t completed = completed_.load(std::memory_order_acquire);
-  host_.report(epoch, {options_.id, completed, std::max(completed, plane_->held())});
+  return {options_.id, completed, std::max(completed, plane_->held())};
 }
 
 std::vector<int> Group::gone_of(const rendezvous::LostSet& lost) const {

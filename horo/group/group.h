@@ -128,6 +128,8 @@ class Group : private DeviceHost {
   /// other members find this one gone; otherwise it has left this group only.
   enum class Leaving : uint8_t { kGroup, kWholeRank };
   void stop(const Status& why, Leaving leaving = Leaving::kGroup);
+  /// After stop(): waits until its own thread has left the operation it was in. Not from a callback.
+  void join();
 
   // From the control thread:
   void revoke(const rendezvous::output::Revoke& revoke);
@@ -139,6 +141,10 @@ class Group : private DeviceHost {
   void member_left(int rank, uint64_t passed);
   /// A retained result, for a member that lacks it.
   std::span<const std::byte> retained(uint64_t operation) const { return plane_->retained(operation); }
+  /// What others may need of this member when it has ended the group: how far it came, and where results are retained
+  /// (null: nowhere, nobody can lack one).
+  rendezvous::Report progress() const;
+  std::shared_ptr<const Plane> results() const { return plane_->decides_alone() ? nullptr : plane_; }
   void accept_served(uint64_t operation, std::vector<std::byte> result);
 
  private:
@@ -177,7 +183,7 @@ class Group : private DeviceHost {
 
   const GroupOptions options_;
   const std::unique_ptr<transport::Watcher> watcher_;  ///< Outlives the plane.
-  const std::unique_ptr<Plane> plane_;
+  const std::shared_ptr<Plane> plane_;
   GroupHost& host_;
   Log& log_;
   const std::unique_ptr<DeviceOperations> on_devices_;  ///< Null where there are none.
