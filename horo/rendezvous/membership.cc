@@ -10,6 +10,9 @@ namespace horo::rendezvous {
 
 namespace {
 
+/// Pauses of this rank show between two ticks. One that comes later by as much was one.
+constexpr auto kLookAgain = std::chrono::seconds(1);
+
 const Report* find_report(const std::vector<Report>& reports, uint64_t group) {
   for (const Report& report : reports) {
     if (report.group == group) return &report;
@@ -33,7 +36,7 @@ std::vector<Output> Membership::step(const Input& input, Time now) {
 
 std::optional<Time> Membership::next_tick() const {
   if (ended_ || phase_ != Phase::kFlushed) return std::nullopt;
-  return began_ + options_.flush_timeout;
+  return std::min(began_ + options_.flush_timeout, looked_ + kLookAgain);
 }
 
 std::vector<int> Membership::waiting_for() const {
@@ -138,6 +141,9 @@ void Membership::on(const input::Leave&, Time) {
 void Membership::on(const input::Tick&, Time now) {
   auto due = next_tick();
   if (!due || now < *due) return;
+  if (now - *due > kLookAgain) began_ += now - *due;
+  looked_ = now;
+  if (now < began_ + options_.flush_timeout) return;
   LostSet late;
   for (int rank : waiting_for()) late.add({rank, LossReason::kFrozen});
   grow(late, options_.rank, now);
@@ -158,7 +164,7 @@ void Membership::grow(const LostSet& more, int by, Time now) {
 
 void Membership::begin_round(const LostSet& before, Time now) {
   phase_ = Phase::kReporting;
-  began_ = now;
+  began_ = looked_ = now;
   words_.clear();
   reports_.clear();
   unsettled_.clear();

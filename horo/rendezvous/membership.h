@@ -146,7 +146,8 @@ class Membership {
     int rank = 0;
     int size = 1;
     uint64_t base_epoch = 0;
-    /// A member that takes longer than this to flush is evicted, though its progress thread may answer.
+    /// A member that takes longer than this to flush is evicted, though its progress thread may answer. The time that
+    /// this rank itself was paused does not count: the others may have been paused with it.
     Duration flush_timeout = std::chrono::seconds(30);
   };
 
@@ -210,6 +211,7 @@ class Membership {
   // The round about lost_.
   Phase phase_ = Phase::kInstalled;
   Time began_{};
+  Time looked_{};  ///< When the last tick was.
   std::set<uint64_t> unreported_;
   std::map<uint64_t, Report> reports_;
   std::set<uint64_t> unsettled_;
