@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -264,6 +265,32 @@ TEST(Runtime, ProcessSetsComeAndGoBesideTraffic) {
   expect_zero(*job);
 }
 
+TEST(Runtime, AProcessSetThatOneRankCannotMakeIsThereOnNone) {
+  JobOptions options{.ranks = 3, .environment = {{"HORO_TRANSPORT", "tcp"}, {"HORO_INTERFACE", "127.0.0.1"}}};
+  options.environment.insert({{"HORO_LOG_LEVEL", "off"}, {"HORO_TIMEOUT", "3s"}});
+  auto job = start(options, [](Runtime& runtime) {
+    rlimit usual{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    const int next = dup(0);
+    close(next);
+    const rlimit none{static_cast<rlim_t>(next), usual.rlim_max};
+    if (runtime.rank() == 1) REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const Status refused = runtime.add_set({0, 1}).status();
+    tell(refused.to_string() + "\n");
+    REQUIRE(!refused.ok() && runtime.set_numbers() == std::vector<int>{0});
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+    auto made = runtime.add_set({0, 1});
+    REQUIRE_OK(made.status());
+    REQUIRE(*made == 1);
+    std::vector<float> values(4, 1.0F);
+    if (runtime.rank() < 2) REQUIRE_OK(allreduce(runtime, "in the set", values, 1));
+    REQUIRE(values[0] == (runtime.rank() < 2 ? 2.0F : 1.0F));
+    return leave_together(runtime);
+  });
+  ASSERT_TRUE(job);
+  expect_zero(*job);
+}
+
 TEST(Runtime, EightThreadsHandInAtOnce) {
   auto job = start({.ranks = 2}, [](Runtime& runtime) {
     std::atomic<int> wrong{0};
@@ -323,6 +350,48 @@ TEST(Runtime, ALostRankFailsEverythingPendingOnTheOthers) {
     ASSERT_TRUE(codes.ok()) << codes.status();
     EXPECT_EQ(*codes, (std::vector<int>{0, -SIGKILL, 0})) << transport;
   }
+}
+
+TEST(Runtime, WhoHasJoinedFindsOutThatTheRestIsFrozen) {
+  for (const int frozen : {0, 1}) {
+    auto job = start({.ranks = 2, .environment = {{"HORO_FREEZE_TIMEOUT", "1s"}, {"HORO_LOG_LEVEL", "off"}}},
+                     [frozen](Runtime& runtime) {
+                       std::vector<float> values(4, 1.0F);
+                       REQUIRE_OK(allreduce(runtime, "before", values));
+                       if (runtime.rank() == frozen) raise(SIGSTOP);
+                       auto joined = runtime.join(0);
+                       REQUIRE(joined.ok());
+                       const Status status = runtime.wait(0, *joined, Deadline::after_seconds(15));
+                       tell(text(status.code() == Code::kPeerLost ? "found out" : status.to_string(), "\n"));
+                       return 0;
+                     });
+    ASSERT_TRUE(job);
+    auto line = job->next_line(1 - frozen, Deadline::after_seconds(25));
+    EXPECT_EQ(line.ok() ? *line : line.status().to_string(), "found out");
+    job->signal(frozen, SIGKILL);
+    ASSERT_TRUE(job->wait(Deadline::after_seconds(15)).ok());
+  }
+}
+
+// The first large batch needs a thread; what was handed in for it must not be lost with the attempt.
+TEST(Runtime, WithoutAThreadForALargeBatchItFailsOnAllRanks) {
+  auto job = start({.ranks = 2, .environment = {{"HORO_LOG_LEVEL", "off"}}}, [](Runtime& runtime) {
+    std::vector<float> small(4, 1.0F), large(8 << 20, 1.0F);
+    REQUIRE_OK(allreduce(runtime, "small", small));
+    const rlimit none{1, RLIM_INFINITY};
+    if (runtime.rank() == 1) REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
+    auto handle = runtime.submit(0, {in_place("large", large)});
+    const Status status = handle.ok() ? runtime.wait(0, *handle, Deadline::after_seconds(15)) : handle.status();
+    const rlimit all{RLIM_INFINITY, RLIM_INFINITY};
+    REQUIRE(setrlimit(RLIMIT_AS, &all) == 0);
+    tell(status.to_string());
+    REQUIRE(status.code() == Code::kUnavailable);
+    return 0;
+  });
+  ASSERT_TRUE(job);
+  auto codes = job->wait(Deadline::after_seconds(40));
+  ASSERT_TRUE(codes.ok()) << codes.status();
+  EXPECT_EQ(*codes, (std::vector<int>{0, 0})) << job->told(0) << job->told(1);
 }
 
 TEST(Runtime, AStallNamesTheRankThatIsMissing) {

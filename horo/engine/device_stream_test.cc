@@ -219,6 +219,41 @@ TEST_P(DeviceStream, DoesNotMakeThreadsWaitForSmallOperationsEither) {
   });
 }
 
+TEST_P(DeviceStream, AnOperationOnTheHostBetweenTwoBatchesChangesNeither) {
+  run(2, kHeld, [](Runtime& runtime) {
+    constexpr uint64_t kCount = 1 << 16;
+    std::vector<float> one(kCount, 1), two(kCount, 2), three(kCount, 3), four(kCount, 4);
+    Stream producer;
+    producer.close();
+    std::vector<Call> calls = {call_of("one", Kind::kAllreduce, one), call_of("two", Kind::kAllreduce, two)};
+    for (Call& call : calls) call.where.ready = producer.now();
+    auto first = runtime.submit(0, calls);
+    ASSERT_TRUE(first.ok()) << first.status();
+    ASSERT_TRUE(runtime.wait(0, *first, Deadline::after_seconds(20), Submission::Until::kPromised).ok());
+    Call meeting;
+    meeting.tensor.name = "meeting";
+    meeting.tensor.kind = Kind::kBarrier;
+    auto met = runtime.submit(0, {meeting});
+    ASSERT_TRUE(met.ok()) << met.status();
+    ASSERT_TRUE(runtime.wait(0, *met, Deadline::after_seconds(20)).ok());
+    EXPECT_FALSE((*first)->done());
+    auto second =
+        runtime.submit(0, {call_of("three", Kind::kAllreduce, three), call_of("four", Kind::kAllreduce, four)});
+    ASSERT_TRUE(second.ok()) << second.status();
+    // That it waits for the first shows only in what it does not do.
+    (void)runtime.wait(0, *second, Deadline::after(std::chrono::milliseconds(200)), Submission::Until::kPromised).ok();
+    producer.open();
+    for (const Handle& handle : {*first, *second}) {
+      const Status status = runtime.wait(0, handle, Deadline::after_seconds(20));
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    EXPECT_EQ(one, std::vector<float>(kCount, 2));
+    EXPECT_EQ(two, std::vector<float>(kCount, 4));
+    EXPECT_EQ(three, std::vector<float>(kCount, 6));
+    EXPECT_EQ(four, std::vector<float>(kCount, 8));
+  });
+}
+
 TEST(DeviceRuntime, TensorsThatArePutTogetherArePromisedTogether) {
   for (const bool fails : {false, true}) {
     std::latch all(2);

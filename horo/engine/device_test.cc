@@ -256,6 +256,27 @@ TEST(DeviceRuntime, TensorsOfTheHostAndOfADeviceDoNotMeet) {
   });
 }
 
+// Who waits runs the operation itself; elsewhere another thread does.
+TEST(DeviceRuntime, RanksThatTuneTakeTheSameWayWhicheverThreadRunsIt) {
+  const Variables tuned = {{"HORO_TRANSPORT", "tcp"},
+                           {"HORO_SHARE_GPUS", "1"},
+                           {"HORO_DEVICE_PATH", "staged"},
+                           {"HORO_AUTOTUNE", "1"},
+                           {"HORO_AUTOTUNE_WARMUP_SAMPLES", "0"},
+                           {"HORO_AUTOTUNE_STEPS_PER_SAMPLE", "1"}};
+  run(4, tuned, [](Runtime& runtime) {
+    for (int step = 0; step < 40; ++step) {
+      std::vector<float> data(1 << 16, 1);
+      auto handle = runtime.submit(0, {call_of("tuned", Kind::kAllreduce, data)});
+      ASSERT_TRUE(handle.ok()) << handle.status();
+      if (runtime.rank() == 0) (void)runtime.wait(0, *handle, Deadline::after_seconds(20)).ok();
+      ASSERT_TRUE((*handle)->wait(Deadline::after_seconds(20)));
+      ASSERT_TRUE((*handle)->status().ok()) << "step " << step << ": " << (*handle)->status();
+      ASSERT_EQ(data, std::vector<float>(1 << 16, 4));
+    }
+  });
+}
+
 TEST(DeviceRuntime, ARankUsesOneDeviceInASet) {
   run(1, {}, [](Runtime& runtime) {
     std::vector<float> data(100, 1.0F);

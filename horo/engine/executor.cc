@@ -39,8 +39,14 @@ Status Executor::submit(Work work) {
     return {};
   }
   if (!thread_.joinable()) {
-    HORO_ASSIGN(thread_, Thread::start("horo-run", [this](const std::stop_token& stop) { this->work(stop); }));
-    HORO_TRY(thread_.stay_on(engine_.core()));
+    Result<Thread> started = Thread::start("horo-run", [this](const std::stop_token& stop) { this->work(stop); });
+    if (!started.ok()) {
+      lock.unlock();
+      end(work, started.status());
+      return started.status();
+    }
+    thread_ = std::move(*started);
+    if (Status stays = thread_.stay_on(engine_.core()); !stays.ok()) engine_.log().warning(stays);
   }
   waiting_.push_back(std::move(work));
   changed_.notify_one();

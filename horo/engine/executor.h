@@ -25,13 +25,11 @@ class GroupCarrier : public Carrier {
   Status run(const collective::Operation& operation, const std::byte* input, std::byte* output,
              const device::Sequel& sequel) override {
     if (ways_.are_usual()) return group_->run(operation, input, output, Deadline::never(), may_spin_, sequel);
-    collective::Operation tuned = operation;
-    tuned.way = ways_.of(operation.kind);
-    return group_->run(tuned, input, output, Deadline::never(), may_spin_, sequel);
+    return group_->run(tuned(operation), input, output, Deadline::never(), may_spin_, sequel);
   }
   std::optional<Status> start(const collective::Operation& operation, const std::byte* input, std::byte* output,
                               const device::Sequel& sequel, std::function<void(const Status&)> landed) override {
-    return group_->start(operation, input, output, sequel, std::move(landed));
+    return group_->start(tuned(operation), input, output, sequel, std::move(landed));
   }
   void give_up(const Status& why) override { group_->give_up(why); }
   std::string_view transport() const override { return group_->transport_name(); }
@@ -41,6 +39,11 @@ class GroupCarrier : public Carrier {
   void set_ways(const Ways& ways) { ways_ = ways; }
 
  private:
+  collective::Operation tuned(collective::Operation operation) const {
+    operation.way = ways_.of(operation.kind);
+    return operation;
+  }
+
   const std::shared_ptr<group::Group> group_;
   bool may_spin_ = false;
   Ways ways_;

@@ -85,10 +85,18 @@ bool Merge::complete(const Entry& entry) const {
   return any;
 }
 
-void Merge::forget(uint32_t id, uint64_t heard) {
+void Merge::forget(uint32_t id, uint64_t heard, Time now) {
   const Unit* unit = cache_.find(id);
   if (unit == nullptr) return;
   if (!tree_.children.empty()) forgotten_[id] = {unit->key(), heard};
+  if (auto passed = passed_.find(id); passed != passed_.end()) {
+    Entry& again = entry(unit->key(), now);
+    again.id = id;
+    for (size_t source = 0; source < self(); ++source) {
+      if (again.ways[source] == Way::kNone) again.ways[source] = passed->second[source];
+    }
+    passed_.erase(passed);
+  }
   auto found = entries_.find(unit->key());
   if (found == entries_.end() || found->second.id != id) return;
   found->second.id = 0;
@@ -111,6 +119,9 @@ void Merge::all_heard(uint64_t heard) {
 void Merge::drop(const std::string& key) {
   if (!named_below_.empty()) named_below_.erase(key);
   if (!to_name_.empty()) to_name_.erase(key);
+  if (!passed_.empty()) {
+    if (auto passed = passed_.find(cache_.id_of(key)); passed != passed_.end()) passed_.erase(passed);
+  }
   if (entries_.empty()) return;
   if (auto found = entries_.find(key); found != entries_.end()) erase(found);
 }
@@ -133,6 +144,7 @@ Merge::Complete Merge::finish(Entry& entry) {
   complete.arrived.partial = entry.partial;
   if (entry.variants.empty()) {
     complete.id = entry.id;
+    if (!tree_.is_root() && !tree_.children.empty()) passed_.get(entry.id).first->second = entry.ways;
   } else {
     complete.arrived.variants = std::move(entry.variants);
     for (Variant& variant : complete.arrived.variants) std::sort(variant.members.begin(), variant.members.end());
@@ -166,8 +178,14 @@ void Merge::touch_all() {
   for (const auto& [name, key] : rest) touched_.push_back(key);
 }
 
-void Merge::note_stalled(size_t source, const Stalled& stalled) {
-  named_below_[stalled.key][source] = stalled.missing;
+void Merge::expire_stalled(Time limit) {
+  std::erase_if(named_below_, [&](const auto& named) { return named.second.last < limit; });
+}
+
+void Merge::note_stalled(size_t source, const Stalled& stalled, Time since, Time now) {
+  Below& below = named_below_.try_emplace(stalled.key, Below{{}, since, now}).first->second;
+  below.missing[source] = stalled.missing;
+  below.last = now;
   to_name_.insert(stalled.key);
 }
 
@@ -178,7 +196,9 @@ Stalled Merge::stalled(const std::string& key, const Entry* entry) const {
     if (entry != nullptr && entry->ways[source] != Way::kNone) continue;
     if (exempt(source)) continue;
     std::vector<int> missing = members_at(source);
-    if (below != named_below_.end() && below->second.contains(source)) missing = below->second.at(source);
+    if (below != named_below_.end() && below->second.missing.contains(source)) {
+      missing = below->second.missing.at(source);
+    }
     report.missing.insert(report.missing.end(), missing.begin(), missing.end());
   }
   std::sort(report.missing.begin(), report.missing.end());
@@ -204,6 +224,11 @@ std::vector<Stalled> Merge::older_than(Time limit) const {
   for (const auto& [key, entry] : entries_) {
     if (entry.since <= limit) all.emplace(key, stalled(key, &entry));
   }
+  for (const auto& [key, below] : named_below_) {
+    if (below.since > limit) continue;
+    const auto entry = entries_.find(key);
+    all.emplace(key, stalled(key, entry == entries_.end() ? nullptr : &entry->second));
+  }
   std::vector<Stalled> list;
   for (auto& [key, report] : all) list.push_back(std::move(report));
   return list;
@@ -215,6 +240,7 @@ Merge::Oldest Merge::oldest() const {
     oldest.since = std::min(oldest.since, entry.since);
     oldest.named = std::min(oldest.named, entry.named);
   }
+  for (const auto& [key, below] : named_below_) oldest.since = std::min(oldest.since, below.since);
   return oldest;
 }
 
@@ -225,6 +251,14 @@ std::set<int> Merge::awaited() const {
       const Way way = entry.ways[source];
       if (way == Way::kAgain || (way == Way::kNone && !exempt(source))) members.insert(tree_.children[source]);
     }
+  }
+  return members;
+}
+
+std::set<int> Merge::not_joined() const {
+  std::set<int> members;
+  for (size_t source = 0; source < self(); ++source) {
+    if (!exempt(source)) members.insert(tree_.children[source]);
   }
   return members;
 }

@@ -32,15 +32,19 @@ class Merge {
   bool joined(int member) const { return joined_.contains(member); }
   const std::set<int>& joined() const { return joined_; }
   void clear_joined() { joined_.clear(); }
-  /// Before the cache forgets, by message `heard` of the root: what came by this number must come again in full.
-  void forget(uint32_t id, uint64_t heard);
+  /// Before the cache forgets, by message `heard` of the root: what came by this number must come again in full, also
+  /// where it was passed on already.
+  void forget(uint32_t id, uint64_t heard, Time now);
   /// Whether anything must still come again.
   bool owed() const;
   /// All children have heard so many messages of the root: they use no number that those have forgotten.
   void all_heard(uint64_t heard);
   /// A unit that is answered: nothing of it is waited for any more.
   void drop(const std::string& key);
-  void note_stalled(size_t source, const Stalled& stalled);
+  /// Somebody below has waited for a unit since then, and says so from time to time as long as it does.
+  void note_stalled(size_t source, const Stalled& stalled, Time since, Time now);
+  /// What nobody has said so of since `limit` is not waited for any more.
+  void expire_stalled(Time limit);
 
   struct Complete {
     uint32_t id = 0;  ///< 0: in full.
@@ -51,18 +55,22 @@ class Merge {
 
   /// Units that are waited for since before `limit` and were not named since, or that somebody below has named.
   std::vector<std::pair<Stalled, Time>> take_stalled(Time limit, Time now);
-  /// Those waited for since before `limit`.
+  /// Those waited for, here or below, since before `limit`.
   std::vector<Stalled> older_than(Time limit) const;
   /// Something below was named and is to be passed on.
   bool has_stalled() const { return !to_name_.empty(); }
-  /// When the oldest came; and, of all, when one was named last or came. Time::max() for nothing.
+  /// When the oldest came, here or below; and, of those here, when one was named last or came. Time::max() for nothing.
   struct Oldest {
     Time since = Time::max(), named = Time::max();
   };
   Oldest oldest() const;
   /// Children that something is waited for from.
   std::set<int> awaited() const;
+  /// Children that have not joined, or have such below them.
+  std::set<int> not_joined() const;
   bool busy(const std::string& key) const { return entries_.contains(key); }
+  /// Nothing is waited for, here or below.
+  bool idle() const { return entries_.empty() && named_below_.empty(); }
   size_t size() const { return entries_.size(); }
 
  private:
@@ -101,7 +109,13 @@ class Merge {
     uint64_t heard = 0;
   };
   std::unordered_map<uint32_t, Forgotten> forgotten_;  ///< Numbers that children may still use.
-  std::map<std::string, std::map<size_t, std::vector<int>>> named_below_;
+  /// Sources of what was passed on by number and is not answered yet: by then they may have joined.
+  RecycledMap<uint32_t, std::vector<Way>> passed_;
+  struct Below {
+    std::map<size_t, std::vector<int>> missing;  ///< As the sources say.
+    Time since, last;                            ///< Waited for, and said so.
+  };
+  std::map<std::string, Below> named_below_;
   std::set<std::string> to_name_;
 };
 

@@ -75,10 +75,12 @@ void Negotiation::on_up(size_t child, const Up& up, Time now) {
   for (uint32_t id : up.known) merge_.add_known(child, id, false, now);
   for (uint32_t id : up.partial) merge_.add_known(child, id, true, now);
   for (const Arrived& arrived : up.arrived) {
-    if (!outdated(arrived, up)) merge_.add(child, arrived, now);
+    if (!outdated(arrived.variants.front().unit.key(), up)) merge_.add(child, arrived, now);
   }
   joining_.insert(joining_.end(), up.joined.begin(), up.joined.end());
-  for (const Stalled& stalled : up.stalled) merge_.note_stalled(child, stalled);
+  for (const Stalled& stalled : up.stalled) {
+    if (!outdated(stalled.key, up)) merge_.note_stalled(child, stalled, now - options_.stall_warning, now);
+  }
   if (up.heard == child_heard_[child]) return;
   child_heard_[child] = up.heard;
   const uint64_t by_all = *std::min_element(child_heard_.begin(), child_heard_.end());
@@ -86,9 +88,9 @@ void Negotiation::on_up(size_t child, const Up& up, Time now) {
   std::erase_if(failed_at_, [&](const auto& failed) { return failed.second <= by_all; });
 }
 
-bool Negotiation::outdated(const Arrived& arrived, const Up& up) const {
+bool Negotiation::outdated(const std::string& key, const Up& up) const {
   if (failed_at_.empty()) return false;
-  auto failed = failed_at_.find(arrived.variants.front().unit.key());
+  auto failed = failed_at_.find(key);
   return failed != failed_at_.end() && up.heard < failed->second;
 }
 
@@ -124,7 +126,7 @@ void Negotiation::on_down(Down down, Time now) {
   std::vector<UnitPtr> again;  // Announced by a number that the root has not heard and forgets.
   for (uint32_t id : down.forgotten) {
     if (UnitPtr unit = take_announced(id)) again.push_back(std::move(unit));
-    merge_.forget(id, heard_);
+    merge_.forget(id, heard_, now);
     cache_.forget(id);
   }
   for (Failure& failure : down.failures) {
@@ -162,6 +164,7 @@ bool Negotiation::anybody_waits() const {
 
 std::vector<Output> Negotiation::step(Time now) {
   apply_joins();
+  merge_.expire_stalled(now - 2 * options_.stall_warning);
   const bool due = stalls_due(now);
   if (is_root()) {
     lead(now, due);
@@ -181,7 +184,7 @@ std::vector<Output> Negotiation::step(Time now) {
 }
 
 bool Negotiation::stalls_due(Time now) {
-  if (merge_.size() == 0) {
+  if (merge_.idle()) {
     stall_check_.reset();
     return merge_.has_stalled();
   }
@@ -198,7 +201,9 @@ std::optional<Time> Negotiation::next_stall_check() const {
   const Merge::Oldest oldest = merge_.oldest();
   if (oldest.since == Time::max()) return std::nullopt;
   Time next = Time::max();
-  if (options_.stall_warning > Duration::zero()) next = std::min(next, oldest.named + options_.stall_warning);
+  if (options_.stall_warning > Duration::zero() && oldest.named != Time::max()) {
+    next = std::min(next, oldest.named + options_.stall_warning);
+  }
   if (may_abort()) next = std::min(next, oldest.since + options_.stall_abort);
   return next == Time::max() ? std::nullopt : std::optional(next);
 }
@@ -277,11 +282,12 @@ void Negotiation::abort_when_stalled(Down& down, Time now) {
 
 Deadline Negotiation::next() const {
   const Deadline next = is_root() ? coordinator_.next() : Deadline::never();
-  return stall_check_ && merge_.size() > 0 ? next.earlier(Deadline(*stall_check_)) : next;
+  return stall_check_ && !merge_.idle() ? next.earlier(Deadline(*stall_check_)) : next;
 }
 
 std::set<int> Negotiation::awaited(bool unanswered) const {
   std::set<int> members = merge_.awaited();
+  if (joined()) members.merge(merge_.not_joined());
   if (unanswered && !is_root()) members.insert(tree_.parent);
   return members;
 }

@@ -96,8 +96,8 @@ class Negotiation {
   std::vector<Output> step(Time now);
   Deadline next() const;
 
-  /// Neighbours whose word is waited for: children that have not handed in what others have, and the parent as long as
-  /// something of this rank is unanswered.
+  /// Neighbours whose word is waited for: children that have not handed in what others have, or not joined when this
+  /// rank has, and the parent as long as something of this rank is unanswered.
   std::set<int> awaited(bool unanswered) const;
 
   /// Units that all members at and below a child have handed in, as they come: for the timeline.
@@ -108,6 +108,8 @@ class Negotiation {
   void note_ready(bool wanted) { notes_ready_ = wanted; }
   std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
 
+  /// This rank has, and not everybody else.
+  bool joined() const { return merge_.joined(tree_.self); }
   bool is_root() const { return tree_.is_root(); }
   size_t cached() const { return cache_.size(); }
   size_t incomplete() const { return merge_.size(); }
@@ -125,7 +127,7 @@ class Negotiation {
   UnitPtr take_announced(uint32_t id);
   /// Whether a child below, when it said so, had not heard yet that this unit has failed. It was asked to say again in
   /// full what it had said by a number, but another had passed its word on in full already: nobody waits for it.
-  bool outdated(const Arrived& arrived, const Up& up) const;
+  bool outdated(const std::string& key, const Up& up) const;
   void apply_joins();
   void note_ready_of(size_t child, const Up& up);
   void gather(Up& up);

@@ -247,6 +247,82 @@ TEST(Negotiation, AStallIsNamedAgainAndGivenUpAtItsLimit) {
   }
 }
 
+TEST(Negotiation, AStallAmongTheRanksOfAnotherHostIsGivenUpAtItsLimit) {
+  Plan plan{4, {0, 0, 1, 1}};
+  plan.stall_abort = std::chrono::seconds(150);
+  World world(plan, 1);
+  world.announce(3, one("late"));
+  world.settle();
+  for (size_t warnings : {1, 2}) {
+    world.pass(std::chrono::seconds(60));
+    world.settle();
+    EXPECT_EQ(world.log(0).stalls.size(), warnings);
+    EXPECT_FALSE(world.log(0).abort);
+  }
+  world.pass(std::chrono::seconds(25));
+  world.settle();
+  EXPECT_FALSE(world.log(0).abort) << "before the limit";
+  EXPECT_FALSE(world.at(0).next().is_never()) << "the root does not wait for the next word from below";
+  world.pass(std::chrono::seconds(6));
+  world.settle();
+  for (int member : {0, 1, 2, 3}) ASSERT_TRUE(world.log(member).abort) << member;
+}
+
+TEST(Negotiation, AStallBelowThatIsOverIsNotGivenUp) {
+  Plan plan{4, {0, 0, 1, 1}};
+  plan.stall_abort = std::chrono::seconds(150);
+  World world(plan, 1);
+  world.announce(3, one("late"));
+  world.settle();
+  world.pass(std::chrono::seconds(60));
+  world.settle();
+  EXPECT_EQ(world.log(0).stalls.size(), 1u);
+  for (int member : {0, 1, 2}) world.announce(member, one("late"));
+  world.settle();
+  EXPECT_EQ(world.log(3).runs, std::vector<std::string>{"late"});
+  for (int minute = 0; minute < 5; ++minute) {
+    world.pass(std::chrono::seconds(60));
+    world.settle();
+  }
+  EXPECT_FALSE(world.log(0).abort);
+  EXPECT_TRUE(world.at(0).next().is_never());
+}
+
+// Member 2 passes on what 3 has handed in by its number, and then that 3 has joined; but the root forgets the number
+// before it hears it. Both must say it again, 3 as a member that has not joined.
+TEST(Negotiation, WhatWasHandedInBeforeAJoinCountsWhenItsNumberIsForgottenOnTheWay) {
+  for (Kind kind : {Kind::kAllgather, Kind::kAllreduce}) {
+    Plan plan{4, {0, 0, 1, 1}};
+    plan.capacity = 1;
+    plan.threshold = 0;
+    World world(plan, 1);
+    for (int member = 0; member < 4; ++member) world.announce(member, one("u", kind));
+    world.settle();
+    for (int member = 0; member < 4; ++member) world.announce(member, one("v"));
+    world.step(3);
+    world.deliver(3, 2);
+    world.step(1);
+    world.deliver(1, 0);
+    world.deliver(2, 0);  // The root has v from everybody, and lets the window pass.
+    world.announce(3, one("u", kind));
+    world.at(3).join();
+    world.announce(2, one("u", kind));
+    world.step(3);
+    world.deliver(3, 2);
+    world.pass(std::chrono::milliseconds(2));
+    world.step(0);  // Runs v and forgets u.
+    world.deliver(2, 0);
+    world.deliver(0, 2);
+    for (int member : {0, 1}) world.announce(member, one("u", kind));
+    world.settle();
+    for (int member = 0; member < 4; ++member) {
+      EXPECT_EQ(world.log(member).runs, (std::vector<std::string>{"u", "v", "u"})) << member;
+      EXPECT_TRUE(world.log(member).failures.empty()) << world.log(member).failures.begin()->second;
+      EXPECT_EQ(world.at(member).incomplete(), 0u) << member;
+    }
+  }
+}
+
 TEST(Negotiation, ARankThatWaitsClosesTheWindow) {
   World world({2, {0, 0}}, 1);
   for (int member = 0; member < 2; ++member) world.announce(member, one("x"));

@@ -50,6 +50,17 @@ TEST(Unit, WhatIsImpossibleIsRefusedBeforeAnybodyHearsOfIt) {
   EXPECT_EQ(code(adasum), Code::kOk);
   adasum.dtype = DType::kI32;
   EXPECT_EQ(code(adasum), Code::kInvalidArgument);
+  for (Reduction reduction : {Reduction::kMin, Reduction::kMax, Reduction::kProduct, Reduction::kOr}) {
+    Tensor scaled = tensor_of("scaled");
+    scaled.dtype = DType::kBool;
+    scaled.reduction = reduction;
+    EXPECT_EQ(code(scaled), Code::kOk);
+    scaled.prescale = 0.5;
+    EXPECT_EQ(code(scaled), Code::kInvalidArgument);
+    scaled.prescale = 1.0;
+    scaled.postscale = 0.5;
+    EXPECT_EQ(code(scaled), Code::kInvalidArgument);
+  }
   EXPECT_EQ(validate({{}}, 4).code(), Code::kInvalidArgument);
   EXPECT_EQ(validate({{tensor_of("a"), tensor_of("b", Kind::kBroadcast)}}, 4).code(), Code::kInvalidArgument);
 }
@@ -328,11 +339,11 @@ class LonelyCarrier : public Carrier {
   int size() const override { return 2; }
   int member() const override { return 0; }
   Status run(const collective::Operation&, const std::byte*, std::byte*, const device::Sequel&) override {
-    ++runs;
-    return {};
+    return ++runs == fails ? Status(Code::kPeerLost, "gone") : Status();
   }
   void give_up(const Status& why) override { given_up = why; }
   int runs = 0;
+  int fails = 0;  ///< The run that does.
   Status given_up;
 };
 
@@ -360,6 +371,31 @@ TEST(Runner, WithoutRoomItTellsTheOthersInsteadOfLettingThemWait) {
     EXPECT_EQ(outcomes[0].code(), Code::kUnavailable);
     EXPECT_EQ(carrier.given_up.code(), Code::kUnavailable);
     EXPECT_EQ(carrier.runs, 0);
+  }
+}
+
+TEST(Runner, AGroupThatFailsInItsSecondPartSaysThatTheFirstWasOverwritten) {
+  for (const bool in_place : {false, true}) {
+    for (const int fails : {1, 2}) {
+      LonelyCarrier carrier;
+      carrier.fails = fails;
+      NoScratch scratch;
+      std::vector<float> values(256, 1.0F), results(256);
+      const auto call = [&](const char* name, DType dtype) {
+        auto* const data = reinterpret_cast<std::byte*>(values.data());
+        Call one{tensor_of(name), data, in_place ? data : reinterpret_cast<std::byte*>(results.data()), nullptr, {}};
+        one.tensor.dtype = dtype;
+        return one;
+      };
+      auto submission =
+          std::make_shared<Submission>(std::vector<Call>{call("a", DType::kF32), call("b", DType::kI32)}, nullptr);
+      Work work;
+      work.units = {submission->shared_unit()};
+      work.submissions = {submission};
+      const std::vector<Status> outcomes = Runner(carrier, scratch).run(work);
+      EXPECT_EQ(outcomes[0].code(), Code::kPeerLost);
+      EXPECT_EQ(outcomes[0].contents_intact(), !in_place);
+    }
   }
 }
 

@@ -187,14 +187,17 @@ void ProcessSet::give_up(const Status& why, bool here, bool may_spin) {
   run(std::move(work), here, may_spin);
 }
 
+// As long as a message is on its way in part, this thread must come back to send the rest: without it others do not
+// come to the operation.
 void ProcessSet::run(Work work, bool here, bool may_spin) {
-  if (here && executor_.run_here(work, may_spin)) return;
+  if (here && post_->queued() == 0 && executor_.run_here(work, may_spin)) return;
   if (Status status = executor_.submit(std::move(work)); !status.ok()) group_->give_up(status);
 }
 
 // Silence of a neighbour that owes us a word may mean that it is frozen: the control thread asks it.
 void ProcessSet::note_waiting(Time now) {
-  const bool unanswered = queue_.size() > 0;
+  const bool joins = negotiation_.joined();
+  const bool unanswered = joins || queue_.size() > 0;
   if (!unanswered && negotiation_.incomplete() == 0) {
     waiting_since_.reset();
     return;
@@ -217,10 +220,11 @@ Deadline ProcessSet::next(Time now) const {
 
 void ProcessSet::close(const Status& why) {
   if (!over_.exchange(true)) observation_.ended(why);
+  // First: a batch whose submissions are not in the queue any more would be run as if this rank had joined.
+  executor_.stop(why);
   const std::vector<Handle> rest = queue_.close(why);
   observation_.failed(rest, why);
   for (const Handle& submission : rest) submission->finish(why);
-  executor_.stop(why);
   std::unique_lock lock(mutex_);
   Handle joining = std::exchange(joining_, nullptr);
   lock.unlock();

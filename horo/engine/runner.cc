@@ -51,9 +51,10 @@ std::optional<std::vector<Status>> Runner::start(Work& work, const Flying& flyin
   std::vector<Status> outcomes(work.units.size());
   is_under_way_ = false;
   batch_ = work.number;
-  auto& [pieces, owners, taken, together, whose, places] = sorting_;
+  auto& [pieces, owners, taken, overwritten, together, whose, places] = sorting_;
   pieces.clear();
   owners.clear();
+  overwritten.assign(work.units.size(), false);
   for (size_t u = 0; u < work.units.size(); ++u) {
     const Handle& mine = work.submissions[u];
     for (size_t t = 0; t < work.units[u]->tensors.size(); ++t) {
@@ -81,9 +82,14 @@ std::optional<std::vector<Status>> Runner::start(Work& work, const Flying& flyin
     const Status status = run_pieces(together);
     flying_ = nullptr;
     if (is_under_way_) return std::nullopt;
-    for (size_t owner : whose) {
-      if (outcomes[owner].ok()) outcomes[owner] = status;
+    for (size_t i = 0; i < together.size(); ++i) {
+      if (outcomes[whose[i]].ok()) outcomes[whose[i]] = status;
+      const Piece& piece = together[i];
+      if (status.ok() && piece.call != nullptr && piece.call->input == piece.call->output) overwritten[whose[i]] = true;
     }
+  }
+  for (size_t u = 0; u < outcomes.size(); ++u) {
+    if (!outcomes[u].ok() && overwritten[u]) outcomes[u] = outcomes[u].with_contents_lost();
   }
   return outcomes;
 }
@@ -97,7 +103,10 @@ Status Runner::begin_moving(const Pieces& pieces) {
     device = last_device_;
   }
   Status status = mover_.use(device);
-  if (status.ok() && before_ != nullptr) status = mover_.wait(std::exchange(before_, nullptr));
+  // What is on the host between two batches on a device waits for neither.
+  if (status.ok() && mover_.on_device() && before_ != nullptr) {
+    status = mover_.wait(std::exchange(before_, nullptr));
+  }
   for (const Piece& piece : pieces) {
     if (status.ok() && piece.call != nullptr) status = mover_.wait(piece.call->where.ready);
   }
@@ -221,7 +230,9 @@ Status Runner::pack_summand(const Piece& piece, std::byte* to) {
   if (piece.call == nullptr && mover_.on_device()) {
     const std::shared_ptr<std::byte> identity = allocate(tensor.bytes());
     fill_identity(identity.get(), tensor.count(), tensor.dtype, tensor.reduction);
-    return mover_.transfer(to, identity.get(), tensor.bytes());
+    Status status = mover_.transfer(to, identity.get(), tensor.bytes());
+    if (!status.ok()) carrier_.give_up(status);
+    return status;
   }
   if (piece.call == nullptr) {
     fill_identity(to, tensor.count(), tensor.dtype, tensor.reduction);

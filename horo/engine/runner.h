@@ -108,9 +108,10 @@ class Runner {
     Pieces pieces;
     std::vector<size_t> owners;
     std::vector<bool> taken;
-    Pieces together;               ///< Of the pieces, what is run now;
-    std::vector<size_t> whose;     ///< their owners,
-    std::vector<uint32_t> places;  ///< and places in the batch.
+    std::vector<bool> overwritten;  ///< Units with an input that has its result now.
+    Pieces together;                ///< Of the pieces, what is run now;
+    std::vector<size_t> whose;      ///< their owners,
+    std::vector<uint32_t> places;   ///< and places in the batch.
   };
 
   Carrier& carrier_;

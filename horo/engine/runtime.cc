@@ -138,7 +138,9 @@ Status Runtime::open_set(int number, const std::vector<int>& seats) {
     }
     const Tuning start{.threshold = negotiation_.coordinator.fusion.threshold,
                        .window = negotiation_.coordinator.window};
-    HORO_ASSIGN(known.set, make_set(number, group, start, number == 0));
+    auto set = make_set(number, group, start, number == 0);
+    if (!set.ok() && number != 0) engine_->remove_group(group);
+    HORO_ASSIGN(known.set, std::move(set));
   }
   std::lock_guard lock(mutex_);
   sets_[number] = std::move(known);
@@ -244,10 +246,13 @@ Result<Handle> Runtime::join(int set) {
 
 Status Runtime::wait(int set, const Handle& handle, Deadline deadline, Submission::Until until) {
   if (handle->done()) return handle->status();
-  HORO_ASSIGN(std::shared_ptr<ProcessSet> where, find(set));
-  where->count_waiter(1);
-  if (!drive_until(*handle, deadline, until)) wait_beside(*handle, deadline, until);
-  where->count_waiter(-1);
+  if (Result<std::shared_ptr<ProcessSet>> where = find(set); where.ok()) {
+    (*where)->count_waiter(1);
+    if (!drive_until(*handle, deadline, until)) wait_beside(*handle, deadline, until);
+    (*where)->count_waiter(-1);
+  } else {
+    handle->wait(deadline, until);  // Whoever ends the set ends it. Until then its memory is in use.
+  }
   if (handle->done()) return handle->status();
   return handle->has_come(until) ? Status() : Status(Code::kTimeout, "the operation is still under way");
 }
@@ -367,83 +372,6 @@ Status Runtime::check_new_set(const std::vector<int>& ranks) const {
     return {Code::kInvalidArgument, text("process set ", number, " already has ", ranks_text(ranks))};
   }
   return {};
-}
-
-int Runtime::free_number() const {
-  std::lock_guard lock(mutex_);
-  int number = 1;
-  while (sets_.contains(number)) ++number;
-  return number;
-}
-
-Result<int64_t> Runtime::run_special(Tensor tensor) {
-  HORO_ASSIGN(Handle handle, submit(0, {Call{std::move(tensor), nullptr, nullptr, nullptr, {}}}));
-  HORO_TRY(wait(0, handle));
-  return handle->answer();
-}
-
-Result<int> Runtime::add_set(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  HORO_TRY(check_new_set(ranks));
-  Tensor tensor;
-  tensor.name = "horo.process_set.add";
-  tensor.kind = Kind::kAddSet;
-  tensor.shape.assign(ranks.begin(), ranks.end());
-  HORO_ASSIGN(int64_t number, run_special(std::move(tensor)));
-  return static_cast<int>(number);
-}
-
-Status Runtime::remove_set(int set) {
-  if (set == 0) return {Code::kInvalidArgument, "the set of all ranks cannot be removed"};
-  HORO_TRY(set_ranks(set).status());
-  Tensor tensor;
-  tensor.name = "horo.process_set.remove";
-  tensor.kind = Kind::kRemoveSet;
-  tensor.root = set;
-  return run_special(std::move(tensor)).status();
-}
-
-// On the executor of the set of all ranks, at the same place of its order everywhere.
-void Runtime::begin_set(const Unit& unit, const Handle& handle) {
-  const std::vector<int64_t>& shape = unit.tensors.front().shape;
-  const int number = free_number();
-  const Result<std::vector<int>> seats = seats_of({shape.begin(), shape.end()});
-  const Status status = seats.ok() ? open_set(number, *seats) : seats.status();
-  engine_->bell().ring();
-  if (handle) handle->finish(status, number);
-}
-
-void Runtime::end_set(const Unit& unit, const Handle& handle) {
-  Known known;
-  {
-    std::lock_guard lock(mutex_);
-    if (auto found = sets_.find(unit.tensors.front().root); found != sets_.end()) {
-      known = std::move(found->second);
-      sets_.erase(found);
-    }
-  }
-  if (known.set) {
-    known.set->end(Status(Code::kStopped, text("process set ", unit.tensors.front().root, " was removed")));
-  }
-  if (handle) handle->finish({});
-}
-
-std::vector<int> Runtime::set_numbers() const {
-  std::lock_guard lock(mutex_);
-  std::vector<int> numbers;
-  for (const auto& [number, known] : sets_) numbers.push_back(number);
-  return numbers;
-}
-
-Result<std::vector<int>> Runtime::set_ranks(int set) const {
-  std::vector<int> seats;
-  {
-    std::lock_guard lock(mutex_);
-    auto found = sets_.find(set);
-    if (found == sets_.end()) return Status(Code::kInvalidArgument, text("there is no process set ", set));
-    seats = found->second.seats;
-  }
-  return ranks_of(seats);
 }
 
 Tuning Runtime::tuning() const {

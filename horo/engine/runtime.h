@@ -154,6 +154,9 @@ class Runtime {
   Status check_new_set(const std::vector<int>& ranks) const;
   void begin_set(const Unit& unit, const Handle& handle);
   void end_set(const Unit& unit, const Handle& handle);
+  /// Why this rank or another could not make a set.
+  Status agree_on_set(const Status& mine);
+  void close_set(int number, const Status& why);
   Result<int64_t> run_special(Tensor tensor);
   int free_number() const;
   bool drive_until(const Submission& submission, Deadline deadline, Submission::Until until);

@@ -150,6 +150,9 @@ Status check_reduction(const Tensor& tensor) {
   if (!can_reduce(tensor.dtype, static_cast<ReduceOp>(tensor.reduction))) {
     return too(tensor, text(horo::name(tensor.dtype), " has no ", name(tensor.reduction)));
   }
+  if (tensor.dtype == DType::kBool && (tensor.prescale != 1.0 || tensor.postscale != 1.0)) {
+    return too(tensor, "bool cannot be scaled");
+  }
   if (tensor.kind == Kind::kReduceScatter && tensor.reduction > Reduction::kAverage) {
     return too(tensor, text("only sum and average are possible, not ", name(tensor.reduction)));
   }

@@ -76,6 +76,16 @@ class World {
     return true;
   }
 
+  /// The next message on this way, and what is done about it.
+  void deliver(int from, int to) {
+    auto& wire = wires_[{from, to}];
+    ASSERT_FALSE(wire.empty()) << "nothing is under way from " << from << " to " << to;
+    const Status status = at(to).receive(from, wire.front(), now_);
+    EXPECT_TRUE(status.ok()) << status;
+    wire.pop_front();
+    step(to);
+  }
+
   /// Until nothing moves any more; time passes only when everything else is done.
   void settle() {
     for (int quiet = 0; quiet < 3;) {
