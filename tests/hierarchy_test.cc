@@ -197,9 +197,28 @@ TEST_P(Hosts, ReduceEveryTypeInHostOrderWhateverTheSize) {
 
 // ---- Mismatches.
 
+/// How a call differs from that of the others: in a count, or so that it does not pass through the two levels.
+enum class Odd : uint8_t { kCount, kKind, kSize };
+
 /// A call that only `odd` members make, while the others make `operation`.
-Operation differing(const Operation& operation) {
+Operation differing(const Operation& operation, Odd how) {
   Operation other = operation;
+  if (how == Odd::kKind) {
+    other = Operation();
+    other.kind = Kind::kSendRecv;
+    other.dtype = operation.dtype;
+    other.count = 10;
+    other.root = 0;
+    other.target = 1;
+    return other;
+  }
+  if (how == Odd::kSize) {
+    other = operation;
+    other.kind = Kind::kAllreduce;
+    other.counts.clear();
+    other.count = (5 << 20) / sizeof(uint64_t);  // More than a slot.
+    return other;
+  }
   if (operation.counts.empty()) {
     other.count += 1;
   } else {
@@ -220,10 +239,12 @@ Operation of_kind(Kind kind, int size, uint64_t count) {
 
 TEST_P(Hosts, AMismatchFailsOnAllAndTheGroupGoesOn) {
   const std::string hosts = GetParam();
-  auto job = Job::start(on_hosts(hosts), [&](group::Engine& engine) {
+  JobOptions options = on_hosts(hosts);
+  options.environment["HORO_STAGING"] = "8MiB";
+  auto job = Job::start(options, [&](group::Engine& engine) {
     group::Group& world = engine.world();
     uint64_t number = 0;
-    std::vector<uint64_t> in(200'000, 1), out(200'000);
+    std::vector<uint64_t> in(700'000, 1), out(700'000);
     for (Kind kind : {Kind::kAllreduce, Kind::kBroadcast, Kind::kAllgather, Kind::kGather, Kind::kScatter,
                       Kind::kReduceScatter, Kind::kReduce}) {
       for (uint64_t count : {600, 60'000}) {
@@ -232,10 +253,13 @@ TEST_P(Hosts, AMismatchFailsOnAllAndTheGroupGoesOn) {
           const bool differs =
               odd == world.size() ? hosts[static_cast<size_t>(engine.rank())] == hosts[0] : odd == engine.rank();
           const Operation usual = of_kind(kind, world.size(), count);
+          const Odd how = kind == Kind::kAllreduce && count == 600   ? Odd::kKind
+                          : kind == Kind::kBroadcast && count == 600 ? Odd::kSize
+                                                                     : Odd::kCount;
           std::fill(in.begin(), in.end(), 1);
           ++number;
-          const Status status =
-              world.run(differs ? differing(usual) : usual, bytes_of(in), bytes_of(out), Deadline::after_seconds(20));
+          const Status status = world.run(differs ? differing(usual, how) : usual, bytes_of(in), bytes_of(out),
+                                          Deadline::after_seconds(20));
           if (status.code() != Code::kMismatch || status.operation() != number) {
             return complain(text(transport::name(kind), " of ", count, ", odd ", odd, ", operation ", number, ": ",
                                  status.to_string()));

@@ -23,8 +23,12 @@ void compare_with_host(Runtime& runtime, uint64_t count) {
     on_device.op = kind == Kind::kReduce ? ReduceOp::kMax : ReduceOp::kAverage;
     on_device.counts.assign(members, count);
     on_device.counts[0] = count / 2;
-    if (kind == Kind::kAlltoall) on_device.counts.assign(members, count);
-    on_device.receive_counts = on_device.counts;
+    for (int member = 0; member < runtime.size(); ++member) {
+      on_device.receive_counts.push_back(member < runtime.rank() ? count : count / 2);
+      if (kind == Kind::kAlltoall) {
+        on_device.counts[static_cast<size_t>(member)] = runtime.rank() < member ? count : count / 2;
+      }
+    }
     collective::Operation on_host = on_device;
     on_host.where = {};
     const std::vector<float> given = values(count * members, runtime.rank());
@@ -33,6 +37,12 @@ void compare_with_host(Runtime& runtime, uint64_t count) {
     const Status status = world.run(on_device, bytes(given), bytes(got));
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(got, expected) << transport::name(kind) << " of " << count << " on rank " << runtime.rank();
+    std::vector<float> in_place = given;
+    const Status again = world.run(on_device, bytes(in_place), bytes(in_place));
+    ASSERT_TRUE(again.ok()) << again;
+    const auto results = static_cast<std::ptrdiff_t>(on_device.result_count(world.member()));
+    EXPECT_TRUE(std::equal(expected.begin(), expected.begin() + results, in_place.begin()))
+        << transport::name(kind) << " of " << count << " in place on rank " << runtime.rank();
   }
 }
 
@@ -63,6 +73,37 @@ TEST(DeviceGroup, EveryOperationGivesTheBitsThatItGivesOnTheHost) {
   }
   EXPECT_EQ(HostDevice::get().allocations, 0);
   EXPECT_EQ(HostDevice::get().mappings, 0);
+}
+
+TEST(DeviceGroup, AMemberMayUseAnotherDevice) {
+  run(2, {{"HORO_DEVICE_PATH", "direct"}, {"HORO_SHARE_GPUS", "1"}}, [](Runtime& runtime) {
+    group::Group& world = runtime.engine().world();
+    std::vector<float> first(100'000), second(100'000);
+    for (const int other : {0, 1, 0, 1}) {
+      for (std::vector<float>* data : {&first, &second}) {
+        std::fill(data->begin(), data->end(), 1.0F);
+        collective::Operation operation = operation_of(collective::Kind::kAllreduce, data->size());
+        operation.where.device = runtime.rank() == 0 ? 0 : other;
+        const Status status = world.run(operation, bytes(*data), bytes(*data));
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_EQ(*data, std::vector<float>(data->size(), 2.0F));
+      }
+    }
+  });
+}
+
+TEST(DeviceGroup, EndsAfterADeviceThatCouldNotBeUsed) {
+  run(2, {{"HORO_DEVICE_PATH", "direct"}, {"HORO_SHARE_GPUS", "1"}}, [](Runtime& runtime) {
+    auto group = runtime.engine().create_group({0, 1});
+    ASSERT_TRUE(group.ok()) << group.status();
+    std::vector<float> data(1000, 1.0F);
+    HostDevice::get().refuses_queues = true;
+    const Status status =
+        (*group)->run(operation_of(collective::Kind::kAllreduce, data.size()), bytes(data), bytes(data));
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    runtime.engine().remove_group(*group);
+  });
+  HostDevice::get().refuses_queues = false;
 }
 
 TEST(DeviceGroup, TheWayCanBeForcedByName) {

@@ -157,7 +157,6 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
     exported = *call.lane->devices.find_exported(mine, 0);
     record.id = exported.id;
     record.offset = static_cast<uint64_t>(mine - exported.base);
-    record.is_new = call.lane->told.contains(exported.id) ? 0 : 1;
   }
   std::vector<Record> records(members);
   HORO_TRY(call.gather(record, records));
@@ -166,10 +165,8 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
   HORO_TRY(compare(call, arrivals));
   const auto any = [&](auto what) { return std::any_of(records.begin(), records.end(), what); };
   if (any([](const Record& one) { return one.failed != 0; })) return false;
-  if (any([](const Record& one) { return one.is_new != 0; })) {
-    HORO_ASSIGN(const bool mapped, exchange_handles(call, exported, records));
-    if (!mapped) return false;
-  }
+  HORO_ASSIGN(const bool mapped, map_new(call, exported, records));
+  if (!mapped) return false;
   call.held = call.flies = !any([](const Record& one) { return one.may_hold == 0; });
   if (call.held) HORO_TRY(call.lane->queue->guard(call.relay->spoilt()));
   if (any([](const Record& one) { return one.is_there == 0; })) HORO_TRY(call.turn());
@@ -182,6 +179,21 @@ Result<bool> DeviceOperations::meet(Call& call, const std::byte* mine, const Sta
   return true;
 }
 
+// What was mapped when a member used another device is not mapped for this one.
+Result<bool> DeviceOperations::map_new(Call& call, const device::Exported& mine, const std::vector<Record>& records) {
+  std::vector<int> devices;
+  std::set<std::pair<int, uint64_t>> memory;
+  for (size_t m = 0; m < records.size(); ++m) {
+    devices.push_back(static_cast<int>(records[m].arrival.device));
+    if (records[m].id != 0) memory.emplace(static_cast<int>(m), records[m].id);
+  }
+  std::set<std::pair<int, uint64_t>>& known = shown_[devices];
+  if (std::includes(known.begin(), known.end(), memory.begin(), memory.end())) return true;
+  HORO_ASSIGN(const bool mapped, exchange_handles(call, mine, records));
+  if (mapped) known.merge(memory);
+  return mapped;
+}
+
 Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Exported& mine,
                                                 const std::vector<Record>& records) {
   Lane& lane = *call.lane;
@@ -190,7 +202,7 @@ Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Export
   bool failed = false;
   for (size_t m = 0; m < records.size(); ++m) {
     const int member = static_cast<int>(m);
-    if (member == member_ || records[m].is_new == 0 || lane.mapped.contains({member, records[m].id})) continue;
+    if (member == member_ || records[m].id == 0 || lane.mapped.contains({member, records[m].id})) continue;
     Result<std::byte*> mapped = lane.devices.import(lane.queue->device(), handles[m]);
     if (mapped.ok()) {
       lane.mapped[{member, records[m].id}] = *mapped;
@@ -199,7 +211,6 @@ Result<bool> DeviceOperations::exchange_handles(Call& call, const device::Export
     }
   }
   HORO_ASSIGN(const bool anybody, call.any(failed));
-  if (mine.id != 0 && !anybody) lane.told.insert(mine.id);
   return !anybody;
 }
 
@@ -214,10 +225,10 @@ Status DeviceOperations::put_into_window(Call& call, const Layout& layout, int e
 }
 
 Status DeviceOperations::reduce_slice(const Call& call, const Bases& bases, uint64_t offset, uint64_t count,
-                                      std::byte* out, std::byte* also) const {
+                                      std::byte* out, std::byte* also, const std::byte* own) const {
   std::vector<const void*> from;
   for (size_t m = 0; m < bases.size(); ++m) {
-    from.push_back((static_cast<int>(m) == member_ ? call.in : bases[m]) + offset);
+    from.push_back((static_cast<int>(m) == member_ ? (own != nullptr ? own : call.in) : bases[m]) + offset);
   }
   const Operation& operation = call.operation;
   const Factors factors = factors_of(operation);
@@ -324,11 +335,12 @@ Status DeviceOperations::reducescatter(Call& call) {
   const bool overlaps = overlap(call.in, layout.total, call.out, layout.bytes[self]);
   const bool in_place = call.lane->devices.find_exported(call.in, layout.total).has_value() && !overlaps;
   Bases bases;
-  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &layout, .except = member_};
+  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &layout, .except = overlaps ? -1 : member_};
   HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
   call.write_output(overlaps);
-  HORO_TRY(reduce_slice(call, bases, layout.offsets[self], call.operation.counts[self], call.out, nullptr));
+  HORO_TRY(reduce_slice(call, bases, layout.offsets[self], call.operation.counts[self], call.out, nullptr,
+                        overlaps ? bases[self] : nullptr));
   return call.end();
 }
 
@@ -351,14 +363,18 @@ Status DeviceOperations::allgather(Call& call) {
   const auto self = static_cast<size_t>(member_);
   const Layout layout(call.operation.counts, call.element());
   const Layout own({call.operation.counts[self]}, call.element());
-  const bool in_place = call.lane->devices.find_exported(call.in, own.total).has_value();
+  const bool at_its_place = call.in == call.out + layout.offsets[self];
+  const bool overlaps = !at_its_place && overlap(call.in, own.total, call.out, layout.total);
+  const bool in_place = call.lane->devices.find_exported(call.in, own.total).has_value() && !overlaps;
   Bases bases;
   HORO_ASSIGN(const bool met, meet_with(call, in_place ? Shown{call.in} : Shown{.packed = &own}, bases));
   if (!met) return fall_back(call);
+  call.write_output(overlaps);
   std::vector<horo_device_copy> pieces;
   for (size_t m = 0; m < bases.size(); ++m) {
-    const std::byte* from = m == self ? call.in : bases[m];
-    if (layout.bytes[m] > 0) pieces.push_back({call.out + layout.offsets[m], from, layout.bytes[m]});
+    if (layout.bytes[m] == 0 || (m == self && at_its_place)) continue;
+    const std::byte* from = m == self && !overlaps ? call.in : bases[m];
+    pieces.push_back({call.out + layout.offsets[m], from, layout.bytes[m]});
   }
   HORO_TRY(call.lane->queue->copy(pieces));
   return call.end();
@@ -370,13 +386,13 @@ Status DeviceOperations::alltoall(Call& call) {
   const bool overlaps = overlap(call.in, sent.total, call.out, taken.total);
   const bool in_place = call.lane->devices.find_exported(call.in, sent.total).has_value() && !overlaps;
   Bases bases;
-  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &sent, .except = member_};
+  const Shown mine = in_place ? Shown{call.in} : Shown{.packed = &sent, .except = overlaps ? -1 : member_};
   HORO_ASSIGN(const bool met, meet_with(call, mine, bases));
   if (!met) return fall_back(call);
   call.write_output(overlaps);
   std::vector<horo_device_copy> pieces;
   for (size_t m = 0; m < bases.size(); ++m) {
-    const std::byte* from = call.in + sent.offsets[self];
+    const std::byte* from = (overlaps ? bases[self] : call.in) + sent.offsets[self];
     if (m != self) {
       const auto row = call.splits.begin() + static_cast<std::ptrdiff_t>(2 * bases.size() * m);
       from = bases[m] + std::accumulate(row, row + member_, uint64_t{0}) * call.element();

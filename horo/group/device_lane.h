@@ -33,7 +33,6 @@ struct DeviceOperations::Lane {
   std::vector<device::Exported> old_windows;
   std::byte* pinned = nullptr;
   uint64_t pinned_bytes = 0;
-  std::set<uint64_t> told;                                ///< Numbers of own memory that all members have mapped.
   std::map<std::pair<int, uint64_t>, std::byte*> mapped;  ///< By member and its number.
 };
 
@@ -48,7 +47,6 @@ struct DeviceOperations::Record {
   Arrival arrival;
   uint64_t id = 0;  ///< Of what was exported; 0: nothing to be read.
   uint64_t offset = 0;
-  uint32_t is_new = 0;    ///< The others have not mapped it yet.
   uint32_t failed = 0;    ///< This member cannot take this way.
   uint32_t may_hold = 0;  ///< This member can put all steps into its queue at once.
   uint32_t is_there = 0;  ///< Its data are where the others will read them, already.

@@ -112,14 +112,14 @@ void DeviceOperations::leave_relay(Call& call) {
 }
 
 Result<DeviceOperations::Lane*> DeviceOperations::lane(int device) {
-  std::unique_ptr<Lane>& found = lanes_[device];
-  if (found == nullptr) {
+  auto found = lanes_.find(device);
+  if (found == lanes_.end()) {
     HORO_ASSIGN(device::Devices * devices, source_.get());
     HORO_TRY(devices->usable());
     HORO_ASSIGN(std::unique_ptr<device::Queue> queue, device::Queue::open(*devices, device));
-    found = std::make_unique<Lane>(*devices, std::move(queue));
+    found = lanes_.emplace(device, std::make_unique<Lane>(*devices, std::move(queue))).first;
   }
-  return found.get();
+  return found->second.get();
 }
 
 Status DeviceOperations::Call::follow() { return sequel.steps ? sequel.steps(*lane->queue) : Status(); }

@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "horo/base/deadline.h"
@@ -138,6 +140,7 @@ class DeviceOperations {
   /// members have found that they cannot read each other's memory.
   Result<bool> meet_with(Call& call, const Shown& shown, Bases& bases);
   Result<bool> meet(Call& call, const std::byte* mine, const Status& ready, Bases& bases);
+  Result<bool> map_new(Call& call, const device::Exported& mine, const std::vector<Record>& records);
   Result<bool> exchange_handles(Call& call, const device::Exported& mine, const std::vector<Record>& records);
   Status allreduce(Call& call);
   Status allreduce_whole(Call& call, bool exported);
@@ -151,8 +154,9 @@ class DeviceOperations {
   /// This member's part, also to the same place of `shown`; and the others' parts, from where they reduced them.
   Status reduce_own(const Call& call, const Bases& bases, const Layout& layout, std::byte* shown) const;
   Status fetch_others(const Call& call, const Bases& bases, const Layout& layout) const;
+  /// `own` is what this member gives, if it is not its input.
   Status reduce_slice(const Call& call, const Bases& bases, uint64_t offset, uint64_t count, std::byte* out,
-                      std::byte* also) const;
+                      std::byte* also, const std::byte* own = nullptr) const;
 
   device::Source& source_;
   const DeviceTerms terms_;
@@ -171,6 +175,8 @@ class DeviceOperations {
   std::unique_ptr<DeviceRelay> relay_;  ///< Of the first device that needed one.
   int relay_device_ = -1;
   std::map<std::vector<int>, std::shared_ptr<FabricLink>> fabrics_;  ///< By the devices of all members.
+  /// Memory that all members have mapped, by its owner and number: equal on all of them. By the same devices.
+  std::map<std::vector<int>, std::set<std::pair<int, uint64_t>>> shown_;
 };
 
 }  // namespace horo::group

@@ -1,6 +1,7 @@
 #include "horo/group/group.h"
 
 #include <algorithm>
+#include <new>
 #include <set>
 
 #include "horo/base/check.h"
@@ -201,13 +202,21 @@ Status Group::check(const collective::Operation& operation, const std::byte* in,
 Status Group::execute(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                       bool may_spin, const device::Sequel& sequel) {
   if (!operation.where.on_device()) return execute_on_host(operation, in, out, deadline, may_spin);
-  return on_devices_->run(operation, in, out, steps_on_host(deadline), deadline, may_spin, sequel);
+  try {
+    return on_devices_->run(operation, in, out, steps_on_host(deadline), deadline, may_spin, sequel);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
 }
 
 std::optional<Status> Group::execute_on_device(const collective::Operation& operation, const std::byte* in,
                                                std::byte* out, Deadline deadline, const device::Sequel& sequel,
                                                Callback landed) {
-  return on_devices_->start(operation, in, out, steps_on_host(deadline), deadline, false, sequel, std::move(landed));
+  try {
+    return on_devices_->start(operation, in, out, steps_on_host(deadline), deadline, false, sequel, std::move(landed));
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
 }
 
 // An operation on a device is made of several on the host, each with a number of its own.
@@ -225,13 +234,25 @@ Status Group::execute_on_host(const collective::Operation& operation, const std:
   const Job job{number, operation, in, out, deadline, may_spin};
   // Either this thread sees that a member has left, or the control thread sees this operation and revokes the plane.
   const bool all_come = number <= left_after_.load(std::memory_order_seq_cst);
-  Status status = all_come ? plane_->run(job) : Status(Code::kStopped, "a member has left the group");
+  Status status(Code::kStopped, "a member has left the group");
+  try {
+    if (all_come) status = plane_->run(job);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
   if (!status.ok()) return end(job, std::move(status));
   HORO_FAILPOINT("operation.held");
   completed_.store(number, std::memory_order_release);
   passed_.store(number, std::memory_order_release);
   HORO_FAILPOINT("operation.completed");
   return status;
+}
+
+// The others may be in the operation that this rank cannot run.
+Status Group::out_of_memory() {
+  Status why(Code::kUnavailable, text("a rank of group ", options_.id, " has no memory left"));
+  give_up(why);
+  return why;
 }
 
 Status Group::end(const Job& job, Status status) {
@@ -436,6 +457,7 @@ void Group::revoke(const rendezvous::output::Revoke& revoke) {
   {
     std::lock_guard lock(mutex_);
     revoked_epoch_ = revoke.epoch;
+    decision_.reset();  // Whoever reports to this round waits for its decision: the last one may not hold any more.
     must_answer_.store(true, std::memory_order_seq_cst);
     changed_.notify_all();
   }

@@ -161,6 +161,7 @@ class Group : private DeviceHost {
   DeviceOperations::OnHost steps_on_host(Deadline deadline);
   Status execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                          bool may_spin);
+  Status out_of_memory();
   Status end(const Job& job, Status status);
   Status settle(const Job& job, const Status& cause);
   Status failure(const Job& job, const Status& cause) const;

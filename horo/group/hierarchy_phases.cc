@@ -44,13 +44,13 @@ Status HierarchyPlane::commit_slot(uint64_t bytes) {
 }
 
 // A pass of its own, as on the mesh: what is too large for the slots must have the same bits.
-const std::byte* HierarchyPlane::prescaled(const Job& job) {
+Result<const std::byte*> HierarchyPlane::prescaled(const Job& job) {
   const kernel::Scaling before = collective::scaling_before(job.operation);
   if (before.none()) return job.in;
   kernel::DefaultFloatMode float_mode;
-  scaled_.ensure(job.operation.total_bytes());
+  HORO_TRY(scaled_.ensure(job.operation.total_bytes()));
   kernel::scale(job.operation.dtype)(scaled_.memory.get(), job.in, job.operation.total(), before);
-  return scaled_.memory.get();
+  return static_cast<const std::byte*>(scaled_.memory.get());
 }
 
 Status HierarchyPlane::bring(const Job& job, const Call& call) {
@@ -103,7 +103,9 @@ uint64_t HierarchyPlane::own_slot_bytes(const Operation& operation) const {
 // The driver of a lane sums what the members of its host give to the lane, in rank order.
 Status HierarchyPlane::bring_sums(const Job& job, const Call& call) {
   const Operation& operation = job.operation;
-  const std::byte* in = prescaled(job);
+  const Result<const std::byte*> scaled = prescaled(job);
+  if (!scaled.ok()) return protocol_.refuse(call, scaled.status());
+  const std::byte* const in = *scaled;
   if (operation.kind != Kind::kReduceScatter) {
     return reduce_in_host(call, operation, {0, operation.count}, in, own_slot());
   }
@@ -150,7 +152,7 @@ Status HierarchyPlane::cross(const Job& job, const Call& call) {
 Status HierarchyPlane::cross_by_plan(const Job& job, int lanes) {
   const Operation& operation = job.operation;
   HORO_ASSIGN(const collective::Plan* plan, plan_for(operation, lanes));
-  scratch_.ensure(plan->scratch_bytes());
+  if (const Status room = scratch_.ensure(plan->scratch_bytes()); !room.ok()) return lane_.refuse(job.number, room);
   collective::Buffers buffers{own_slot(), nullptr, own_slot(), scratch_.memory.get()};
   if (operation.kind == Kind::kReduceScatter) buffers.input += result_bytes(levels_, operation, lanes);
   if (operation.kind == Kind::kBroadcast && levels_.shape.host_of(operation.root) == levels_.host) {

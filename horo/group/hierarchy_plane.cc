@@ -46,6 +46,16 @@ bool is_whole_everywhere(const Operation& operation) {
   return operation.replicates() || operation.kind == Kind::kReduce;
 }
 
+/// Whether what a host gets of the others proves that all of them came.
+bool hears_from_all_hosts(const Levels& levels, const Operation& operation) {
+  if (operation.kind != Kind::kAllgather) return true;
+  std::vector<uint64_t> given(levels.hosts());
+  for (int member = 0; member < levels.shape.ranks(); ++member) {
+    given[levels.shape.host_of(member)] += operation.counts[static_cast<size_t>(member)];
+  }
+  return operation.total() == 0 || std::find(given.begin(), given.end(), 0u) == given.end();
+}
+
 }  // namespace
 
 HierarchyPlane::HierarchyPlane(HostMemory host, std::unique_ptr<MeshPlane> mesh, const Levels& levels,
@@ -70,23 +80,21 @@ bool HierarchyPlane::wants_two_levels(const Operation& operation) const {
 Status HierarchyPlane::run(const Job& job) {
   if (over_) return Status(Code::kStopped, "the group was revoked").with_operation(job.number);
   const bool fits = slot_bytes(levels_, job.operation) <= host_.slot_bytes;
-  if (!wants_two_levels(job.operation) || !fits) return noting_lost(run_on_mesh(job));
-  algorithm_ = kName;
+  const Call call{job.number, signature_of(job.operation, table_.version), job.deadline};
   protocol_.set_wait_policy(job.may_spin ? policy_ : transport::WaitPolicy::sleeping());
-  return noting_lost(pass(job, {job.number, signature_of(job.operation, table_.version), job.deadline}));
+  if (!wants_two_levels(job.operation) || !fits) return noting_lost(run_on_mesh(job, call));
+  algorithm_ = kName;
+  return noting_lost(pass(job, call));
 }
 
 Status HierarchyPlane::pass(const Job& job, const Call& call) {
   Status brought = bring(job, call);
-  if (!brought.ok()) {
-    if (is_usable(brought)) refuse_elsewhere(call);
-    return brought;
-  }
+  if (!brought.ok()) return refuse_elsewhere(call, brought);
   Status crossed = levels_.drives() ? cross(job, call) : Status();
   if (!is_usable(crossed)) return crossed;
   HORO_TRY(close(call, crossed));
   keep(job);
-  if (!is_whole_everywhere(job.operation)) {
+  if (!is_whole_everywhere(job.operation) || !hears_from_all_hosts(levels_, job.operation)) {
     Status confirmed = levels_.place == 0 ? confirm(lane_, call.deadline) : Status();
     if (!is_usable(confirmed)) return confirmed;
     HORO_TRY(close(call, confirmed));
@@ -112,24 +120,16 @@ Status HierarchyPlane::close(const Call& call, const Status& mine) {
     std::memcpy(&theirs, protocol_.payload(place), sizeof theirs);
     if (theirs.code == 0) continue;
     const std::byte* words = host_.keeps[static_cast<size_t>(place)] + words_at;
-    return Status(Code::kMismatch,
-                  std::string(reinterpret_cast<const char*>(words), std::min<uint64_t>(theirs.words, kMostWords)))
+    const Code code = theirs.code == static_cast<uint32_t>(Code::kUnavailable) ? Code::kUnavailable : Code::kMismatch;
+    return Status(code, std::string(reinterpret_cast<const char*>(words), std::min<uint64_t>(theirs.words, kMostWords)))
         .with_operation(call.number);
   }
   return {};
 }
 
-// Drivers that wait for this host in operation k find a signature that none of theirs can equal.
-void HierarchyPlane::refuse_elsewhere(const Call& call) {
-  if (!levels_.drives()) return;
-  transport::Signature refused = call.signature;
-  refused.kind = Kind::kRefused;
-  lane_.begin(call.number, refused);
-  for (int host = 0; host < lane_.size(); ++host) {
-    if (host != lane_.rank()) lane_.send(host, {});
-  }
-  // That they differ is known; that a host is gone shows in the next operation.
-  (void)lane_.wait(call.deadline).ok();
+// By every member: those elsewhere may wait for any of them, if they run it on the mesh.
+Status HierarchyPlane::refuse_elsewhere(const Call& call, const Status& why) {
+  return is_usable(why) ? mesh_->mesh().refuse(call.number, why) : why;
 }
 
 void HierarchyPlane::keep(const Job& job) {
@@ -160,7 +160,10 @@ Status HierarchyPlane::with_mesh(const Job& job, const std::function<Status(cons
   all.count = job.operation.total();
   all.counts.clear();
   all.root = 0;
-  std::unique_ptr<std::byte[]> result(new std::byte[all.total_bytes()]);
+  std::unique_ptr<std::byte[]> result(new (std::nothrow) std::byte[all.total_bytes()]);
+  if (result == nullptr) {
+    return mesh_->refuse(job, Status(Code::kUnavailable, text("no memory for ", bytes_text(all.total_bytes()))));
+  }
   HORO_TRY(act({job.number, all, job.in, result.get(), job.deadline, job.may_spin}));
   const size_t element = size_of(all.dtype);
   const uint64_t count = job.operation.result_count(levels_.member);
@@ -171,7 +174,8 @@ Status HierarchyPlane::with_mesh(const Job& job, const std::function<Status(cons
   return {};
 }
 
-Status HierarchyPlane::run_on_mesh(const Job& job) {
+Status HierarchyPlane::run_on_mesh(const Job& job, const Call& call) {
+  if (Status met = protocol_.meet(call, {}); !met.ok()) return refuse_elsewhere(call, met);
   Status status = with_mesh(job, [this](const Job& changed) { return mesh_->run(changed); });
   algorithm_ = mesh_->algorithm_name();
   return status;

@@ -8,9 +8,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "horo/base/text.h"
 #include "horo/collective/direct/protocol.h"
 #include "horo/collective/executor.h"
 #include "horo/collective/selector.h"
@@ -44,7 +46,8 @@ struct HostMemory {
 /// Results that differ between members are confirmed between hosts before anybody writes the caller's memory (4).
 ///
 /// A slot stays as it is until the next operation but one that succeeded, so that what this host holds can be served to
-/// members elsewhere, as with MeshPlane. What cannot pass in two levels runs on the mesh.
+/// members elsewhere, as with MeshPlane. What cannot pass in two levels runs on the mesh; members of a host meet before
+/// that, too, for one of them may think otherwise.
 class HierarchyPlane : public Plane {
  public:
   HierarchyPlane(HostMemory host, std::unique_ptr<MeshPlane> mesh, const Levels& levels, const collective::Table& table,
@@ -78,7 +81,7 @@ class HierarchyPlane : public Plane {
 
   bool wants_two_levels(const collective::Operation& operation) const;
   Status pass(const Job& job, const Call& call);
-  Status run_on_mesh(const Job& job);
+  Status run_on_mesh(const Job& job, const Call& call);
   Status with_mesh(const Job& job, const std::function<Status(const Job&)>& act);
 
   // Phase 1.
@@ -87,8 +90,8 @@ class HierarchyPlane : public Plane {
   uint64_t own_slot_bytes(const collective::Operation& operation) const;
   Status reduce_in_host(const Call& call, const collective::Operation& operation, collective::Run run,
                         const std::byte* in, std::byte* out);
-  /// Tells the other hosts that operation `call` fails here.
-  void refuse_elsewhere(const Call& call);
+  /// Tells the other hosts that operation `call` fails here: `why`, unless they cannot be told.
+  Status refuse_elsewhere(const Call& call, const Status& why);
 
   // Phase 2.
   Status cross(const Job& job, const Call& call);
@@ -111,7 +114,7 @@ class HierarchyPlane : public Plane {
     return host_.keeps[static_cast<size_t>(place)] + HostMemory::kWords + (turn_ & 1) * host_.slot_bytes;
   }
   Status commit_slot(uint64_t bytes);
-  const std::byte* prescaled(const Job& job);
+  Result<const std::byte*> prescaled(const Job& job);
   int lanes_of(const collective::Operation& operation) const { return levels_.lanes_for(operation.total_bytes()); }
 
   HostMemory host_;  ///< Its space has moved on to the protocol.
@@ -131,11 +134,14 @@ class HierarchyPlane : public Plane {
   struct Scratch {
     std::unique_ptr<std::byte[]> memory;
     size_t capacity = 0;
-    void ensure(size_t bytes) {
-      if (bytes <= capacity) return;
+    Status ensure(size_t bytes) {
+      if (bytes <= capacity) return {};
+      capacity = 0;
       memory.reset();
-      memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      memory.reset(new (std::nothrow) std::byte[bytes]);
+      if (memory == nullptr) return {Code::kUnavailable, text("no memory for ", bytes_text(bytes))};
       capacity = bytes;
+      return {};
     }
   };
   Scratch scratch_, scaled_;

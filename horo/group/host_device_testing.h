@@ -27,6 +27,7 @@ namespace horo::group::testing {
 struct HostDevice {
   std::atomic<bool> refuses_import{false};
   std::atomic<bool> refuses_copies{false};
+  std::atomic<bool> refuses_queues{false};
   std::atomic<bool> in_turns{false};  ///< All processes are known to have the same one, which serves one at a time.
   std::atomic<bool> may_hold{true};
   std::atomic<int> held{0};         ///< How often a queue was held.
@@ -282,6 +283,7 @@ inline const horo_device_plugin& host_device() {
       .free_host = [](int, void* memory) { std::free(memory); },
       .open_queue =
           [](int, void** queue) {
+            if (HostDevice::get().refuses_queues) return refused();
             *queue = new HostQueue;
             return 0;
           },

@@ -21,6 +21,8 @@ class LaneMesh final : public transport::Mesh {
   }
   Status poke() override { return mesh_.poke(); }
   Status wait(Deadline deadline) override { return mesh_.wait(deadline); }
+  /// On all members of the group.
+  Status refuse(uint64_t number, const Status& why) override { return mesh_.refuse(number, why); }
   void revoke() override { mesh_.revoke(); }
 
  private:

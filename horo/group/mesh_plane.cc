@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "horo/base/text.h"
 #include "horo/group/lane_mesh.h"
@@ -13,11 +14,14 @@ namespace {
 
 constexpr size_t kPlansKept = 32;
 
-void ensure(std::unique_ptr<std::byte[]>& memory, size_t& capacity, size_t bytes) {
-  if (bytes <= capacity) return;
+Status ensure(std::unique_ptr<std::byte[]>& memory, size_t& capacity, size_t bytes) {
+  if (bytes <= capacity) return {};
   memory.reset();
-  memory.reset(new std::byte[bytes]);  // Not zeroed: plans write before they read.
+  capacity = 0;
+  memory.reset(new (std::nothrow) std::byte[bytes]);  // Not zeroed: plans write before they read.
+  if (memory == nullptr) return {Code::kUnavailable, text("no memory to stage ", bytes_text(bytes))};
   capacity = bytes;
+  return {};
 }
 
 /// Whether a result depends on what every member brought, so that having it proves that all members came.
@@ -51,20 +55,31 @@ Result<const collective::Plan*> MeshPlane::plan_for(const collective::Operation&
   return &plans_.front().second;
 }
 
-collective::Buffers MeshPlane::buffers(const Job& job, const collective::Plan& plan) {
-  Staging& staging = staging_[job.number & 1];
-  ensure(staging.work, staging.capacity, plan.work_bytes());
-  ensure(scratch_, scratch_capacity_, plan.scratch_bytes());
-  return {job.in, job.out, staging.work.get(), scratch_.get()};
+Result<collective::Buffers> MeshPlane::buffers(const Job& job, const collective::Plan& plan) {
+  Staging& staging = staging_[turn_ & 1];
+  HORO_TRY(ensure(staging.work, staging.capacity, plan.work_bytes()));
+  HORO_TRY(ensure(scratch_, scratch_capacity_, plan.scratch_bytes()));
+  return collective::Buffers{job.in, job.out, staging.work.get(), scratch_.get()};
+}
+
+Status MeshPlane::refuse(const Job& job, const Status& why) {
+  const Status told = mesh_->refuse(
+      job.number, Status(Code::kUnavailable, text("rank ", mesh_->rank(), " cannot take part in operation ", job.number,
+                                                  ": ", why.message())));
+  return told.code() == Code::kUnavailable ? why.with_operation(job.number) : noting_lost(told);
 }
 
 Status MeshPlane::run(const Job& job) {
   if (over_) return Status(Code::kStopped, "the group was revoked").with_operation(job.number);
-  HORO_ASSIGN(const collective::Plan* plan, plan_for(job.operation));
+  const Result<const collective::Plan*> planned = plan_for(job.operation);
+  if (!planned.ok()) return refuse(job, planned.status());
+  const collective::Plan* const plan = *planned;
   algorithm_ = plan->algorithm;
-  Staging& staging = staging_[job.number & 1];
+  Staging& staging = staging_[turn_ & 1];
   staging.operation = 0;
-  const collective::Buffers memory = buffers(job, *plan);
+  const Result<collective::Buffers> room = buffers(job, *plan);
+  if (!room.ok()) return refuse(job, room.status());
+  const collective::Buffers& memory = *room;
   mesh_->begin(job.number, signature_of(job.operation, table_.version));
   HORO_TRY(noting_lost(executor_.run(*plan, memory, job.deadline)));
   staging.result_bytes = job.operation.replicates() ? job.operation.total_bytes() : 0;
@@ -75,6 +90,7 @@ Status MeshPlane::run(const Job& job) {
   // members together by itself succeeds nowhere before everybody holds what it will deliver.
   if (!hears_from_all(job.operation)) HORO_TRY(noting_lost(confirm(*mesh_, job.deadline)));
   executor_.deliver(*plan, memory);
+  ++turn_;
   return {};
 }
 
@@ -103,14 +119,15 @@ std::vector<int> MeshPlane::gone() const {
 }
 
 std::span<const std::byte> MeshPlane::retained(uint64_t operation) const {
-  const Staging& staging = staging_[operation & 1];
-  if (staging.operation != operation) return {};
-  return {staging.work.get(), staging.result_bytes};
+  for (const Staging& staging : staging_) {
+    if (staging.operation == operation) return {staging.work.get(), staging.result_bytes};
+  }
+  return {};
 }
 
 Status MeshPlane::accept(const Job& job, std::span<const std::byte> served) {
   HORO_ASSIGN(const collective::Plan* plan, plan_for(job.operation));
-  const collective::Buffers memory = buffers(job, *plan);
+  HORO_ASSIGN(const collective::Buffers memory, buffers(job, *plan));
   if (held() < job.number) {
     if (served.size() != job.operation.total_bytes()) {
       return Status(Code::kCorrupt, text("operation ", job.number, " was served with ", served.size(),
@@ -118,7 +135,7 @@ Status MeshPlane::accept(const Job& job, std::span<const std::byte> served) {
           .with_operation(job.number);
     }
     if (!served.empty()) std::memcpy(memory.work, served.data(), served.size());
-    Staging& staging = staging_[job.number & 1];
+    Staging& staging = staging_[turn_ & 1];
     staging.result_bytes = served.size();
     staging.operation = job.number;
     held_.store(job.number, std::memory_order_release);

@@ -21,9 +21,9 @@ namespace horo::group {
 /// Chooses the algorithm of an operation: a pure function, equal on all members.
 using Chooser = std::function<Result<const collective::Algorithm*>(const collective::Operation&)>;
 
-/// Results stay in staging until the next operation but one, so that a member that a loss kept from finishing can be
-/// served: completing operation k + 1 proves that all members completed k. Operations whose result does not prove that
-/// all members came are confirmed by all before anybody delivers.
+/// Results stay in staging until the next operation but one that succeeds, so that a member that a loss kept from
+/// finishing can be served: completing operation k + 1 proves that all members completed k. Operations whose result
+/// does not prove that all members came are confirmed by all before anybody delivers.
 class MeshPlane : public Plane {
  public:
   MeshPlane(std::unique_ptr<transport::Mesh> mesh, collective::Shape shape, const collective::Table& table,
@@ -38,6 +38,8 @@ class MeshPlane : public Plane {
 
   /// The wires, for a plane that is built on this one.
   transport::Mesh& mesh() { return *mesh_; }
+  /// In place of run(), where this member cannot: the operation fails on all of them.
+  Status refuse(const Job& job, const Status& why);
 
   bool decides_alone() const override { return false; }
   uint64_t held() const override { return held_.load(std::memory_order_acquire); }
@@ -52,7 +54,8 @@ class MeshPlane : public Plane {
     size_t capacity = 0;
   };
   Result<const collective::Plan*> plan_for(const collective::Operation& operation);
-  collective::Buffers buffers(const Job& job, const collective::Plan& plan);
+  /// kUnavailable when there is no memory.
+  Result<collective::Buffers> buffers(const Job& job, const collective::Plan& plan);
   Status noting_lost(const Status& status);
 
   const std::unique_ptr<transport::Mesh> mesh_;
@@ -64,7 +67,8 @@ class MeshPlane : public Plane {
 
   /// Plans of the last few different operations.
   std::deque<std::pair<collective::Operation, collective::Plan>> plans_;
-  std::array<Staging, 2> staging_;  ///< Of even and odd operations.
+  std::array<Staging, 2> staging_;
+  uint64_t turn_ = 0;  ///< Operations that succeeded: which staging is next.
   std::unique_ptr<std::byte[]> scratch_;
   size_t scratch_capacity_ = 0;
   std::atomic<uint64_t> held_{0};

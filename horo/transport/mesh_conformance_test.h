@@ -234,6 +234,45 @@ TYPED_TEST_P(MeshConformance, DifferentSizesAreAMismatchThatNamesBothAndTheNextO
   }
 }
 
+TYPED_TEST_P(MeshConformance, AnOperationThatOneRankRefusesFailsOnAllAndTheNextWorks) {
+  for (const Code code : {Code::kUnavailable, Code::kMismatch}) {
+    for (const size_t bytes : {4, 3000000}) {
+      TypeParam wires(3);
+      this->run(3, [&](int rank) {
+        Mesh& mesh = wires.mesh(rank);
+        Status status;
+        if (rank == 1) {
+          status = mesh.refuse(1, Status(code, "it has no room"));
+        } else {
+          Bytes sent(bytes), received(bytes);
+          mesh.begin(1, this->kSignature);
+          for (int peer = 0; peer < 3; ++peer) {
+            if (peer == rank) continue;
+            mesh.send(peer, sent);
+            mesh.receive(peer, bytes, this->into(received));
+          }
+          status = mesh.wait(this->soon());
+        }
+        EXPECT_EQ(status.code(), code) << status;
+        EXPECT_NE(status.message().find("it has no room"), std::string::npos) << status;
+        EXPECT_EQ(status.operation(), 1U);
+      });
+      for (int number : {2, 3}) {
+        this->run(3, [&](int rank) {
+          Mesh& mesh = wires.mesh(rank);
+          Bytes sent(5000, static_cast<std::byte>(rank + number)), received(5000);
+          mesh.begin(static_cast<uint64_t>(number), this->kSignature);
+          mesh.send((rank + 1) % 3, sent);
+          mesh.receive((rank + 2) % 3, 5000, this->into(received));
+          const Status status = mesh.wait(this->soon());
+          EXPECT_TRUE(status.ok()) << status;
+          EXPECT_EQ(received, Bytes(5000, static_cast<std::byte>((rank + 2) % 3 + number)));
+        });
+      }
+    }
+  }
+}
+
 TYPED_TEST_P(MeshConformance, MessagesOfAnEarlierOperationAreThrownAwayAndLaterOnesWait) {
   TypeParam wires(2);
   const Bytes fresh = this->random_bytes(1000);
@@ -354,15 +393,13 @@ TYPED_TEST_P(MeshConformance, AnEndedRankIsLostToThoseWhoNeedIt) {
   EXPECT_EQ(wires.mesh(0).wait(this->soon()).code(), Code::kPeerLost);
 }
 
-REGISTER_TYPED_TEST_SUITE_P(MeshConformance, EverySizeArrivesIntactBothWays,
-                            ManyMessagesOfAnySizeAreInFlightBothWaysInOrder,
-                            AllRanksExchangeWithAllOthersInPhasesOfOneOperation,
-                            AReceiveCombinesWithWhatIsThereForEveryElementSize, BothSidesSendMoreThanAnySocketHolds,
-                            DifferentSignaturesAreAMismatchThatNamesBothAndTheNextOperationWorks,
-                            DifferentSizesAreAMismatchThatNamesBothAndTheNextOperationWorks,
-                            MessagesOfAnEarlierOperationAreThrownAwayAndLaterOnesWait,
-                            ATimeoutNamesTheRanksWaitedForAndTouchesNothingAfterwards, NothingPostedIsDoneAtOnce,
-                            RevocationEndsAWaitAndAllLaterOnes, RanksRevokedInTheMidstOfTrafficAllStop,
-                            AnEndedRankIsLostToThoseWhoNeedIt);
+REGISTER_TYPED_TEST_SUITE_P(
+    MeshConformance, EverySizeArrivesIntactBothWays, ManyMessagesOfAnySizeAreInFlightBothWaysInOrder,
+    AllRanksExchangeWithAllOthersInPhasesOfOneOperation, AReceiveCombinesWithWhatIsThereForEveryElementSize,
+    BothSidesSendMoreThanAnySocketHolds, DifferentSignaturesAreAMismatchThatNamesBothAndTheNextOperationWorks,
+    DifferentSizesAreAMismatchThatNamesBothAndTheNextOperationWorks,
+    AnOperationThatOneRankRefusesFailsOnAllAndTheNextWorks, MessagesOfAnEarlierOperationAreThrownAwayAndLaterOnesWait,
+    ATimeoutNamesTheRanksWaitedForAndTouchesNothingAfterwards, NothingPostedIsDoneAtOnce,
+    RevocationEndsAWaitAndAllLaterOnes, RanksRevokedInTheMidstOfTrafficAllStop, AnEndedRankIsLostToThoseWhoNeedIt);
 
 }  // namespace horo::transport

@@ -22,6 +22,7 @@ class InprocMesh final : public Mesh {
   void receive(int peer, size_t bytes, const Placement& placement) override;
   Status poke() override;
   Status wait(Deadline deadline) override;
+  Status refuse(uint64_t number, const Status& why) override;
   void revoke() override;
 
  private:
@@ -40,6 +41,7 @@ class InprocMesh final : public Mesh {
   Result<Fabric::Message*> take(int peer, const Receive& receive);
   Status refuse(int peer, const Receive& receive, Fabric::Message& message);
   Status check_sends();
+  Status check_refusals();
   Status failed(Status status);
   void abandon();
   bool idle() const { return pending_receives_ == 0 && sent_.empty(); }
@@ -109,6 +111,20 @@ Status InprocMesh::wait(Deadline deadline) {
   }
 }
 
+Status InprocMesh::refuse(uint64_t number, const Status& why) {
+  begin(number, signature_);
+  const Status told = why.with_operation(number);
+  std::lock_guard lock(fabric_.mutex_);
+  for (int peer = 0; peer < size_; ++peer) {
+    if (peer == rank_) continue;
+    auto& wire = fabric_.wire(rank_, peer);
+    wire.refused = number;
+    wire.why = told;
+    fabric_.ring(peer);
+  }
+  return told;
+}
+
 void InprocMesh::revoke() {
   revoked_.store(true);
   std::lock_guard lock(fabric_.mutex_);
@@ -119,6 +135,7 @@ Status InprocMesh::progress() {
   // From the next higher rank around, so that no peer is served first by everybody.
   for (int step = 1; step < size_; ++step) HORO_TRY(receive_from((rank_ + step) % size_));
   if (revoked_.load()) return {Code::kStopped, text("the group was revoked on rank ", rank_)};
+  HORO_TRY(check_refusals());
   return check_sends();
 }
 
@@ -178,6 +195,15 @@ Status InprocMesh::refuse(int peer, const Receive& receive, Fabric::Message& mes
   message.state = Fabric::State::kRefused;
   fabric_.ring(peer);
   return message.refusal;
+}
+
+Status InprocMesh::check_refusals() {
+  std::lock_guard lock(fabric_.mutex_);
+  for (int peer = 0; peer < size_ && !idle(); ++peer) {
+    const auto& wire = fabric_.wire(peer, rank_);
+    if (wire.refused == number_ && number_ > 0) return wire.why;
+  }
+  return {};
 }
 
 Status InprocMesh::check_sends() {

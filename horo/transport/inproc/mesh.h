@@ -46,6 +46,8 @@ class InprocFabric {
   struct Wire {
     std::deque<Message*> messages;  ///< Owned by the sender, which withdraws them before it forgets them.
     bool ended = false;
+    uint64_t refused = 0;  ///< An operation that the sender cannot take part in,
+    Status why;            ///< and why.
   };
   struct Bell {
     std::condition_variable rung;

@@ -45,7 +45,10 @@ Status decode_refusal(std::span<const std::byte> payload) {
   }
   uint32_t value = 0;
   std::memcpy(&value, payload.data(), 4);
-  Code code = value == static_cast<uint32_t>(Code::kMismatch) ? Code::kMismatch : Code::kCorrupt;
+  Code code = Code::kCorrupt;
+  for (Code usable : {Code::kMismatch, Code::kUnavailable}) {
+    if (value == static_cast<uint32_t>(usable)) code = usable;
+  }
   std::string reason(reinterpret_cast<const char*>(payload.data()) + 4, payload.size() - 4);
   return Status(code, std::move(reason));
 }

@@ -31,6 +31,7 @@ Result<std::unique_ptr<Link>> Link::create(Common& common, int peer, std::vector
 
 void Link::begin() {
   sent_before_ = received_before_ = 0;
+  peer_knows_ = false;
   for (Stream& stream : streams_) stream.parked = false;
 }
 
@@ -160,10 +161,12 @@ Result<Link::Verdict> Link::judge(Stream& stream) {
                   text("a frame of epoch ", header.epoch, ", group ", header.group, ", rank ", header.source,
                        " came where epoch ", common_.epoch, ", group ", common_.group, ", rank ", peer_, " belongs"));
   }
+  const bool refusal = header.type == static_cast<uint8_t>(FrameType::kRefusal);
+  peer_knows_ |= refusal && header.operation == common_.number;
   if (header.operation < common_.number + (common_.failed ? 1 : 0)) return Verdict::kSkip;
   if (header.operation > common_.number) return Verdict::kPark;
   if (header.type == static_cast<uint8_t>(FrameType::kData)) return judge_data(stream);
-  if (header.type == static_cast<uint8_t>(FrameType::kRefusal)) return take_refusal(stream);
+  if (refusal) return take_refusal(stream);
   return broken(Code::kCorrupt, text("a frame of unknown type ", static_cast<int>(header.type)));
 }
 
@@ -229,7 +232,7 @@ Status Link::close_frame(Stream& stream) {
 void Link::settle() {
   auto sent = [&](Stream& stream) {
     stream.send.skip_done(sends_, spread_, static_cast<size_t>(&stream - streams_.data()));
-    return stream.out.empty() && !has_frames(stream);
+    return (stream.out.empty() || stream.out.is_left_over()) && !has_frames(stream);
   };
   if (sending() && std::all_of(streams_.begin(), streams_.end(), sent)) {
     sent_before_ += sends_.size();
@@ -273,7 +276,8 @@ bool Link::flush(bool& moved) {
   bool empty = true;
   for (Stream& stream : streams_) {
     if (!receive_some(stream, moved).ok() || stream.ended) return true;
-    empty = empty && stream.out.empty();
+    if (peer_knows_) stream.out.leave_over();
+    empty = empty && (stream.out.empty() || stream.out.is_left_over());
   }
   return empty;
 }

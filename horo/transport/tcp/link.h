@@ -133,7 +133,8 @@ class Link {
   std::vector<Receive> receives_;
   uint64_t sent_before_ = 0;
   uint64_t received_before_ = 0;
-  Status failure_;  // Of the wires: nothing more can come.
+  Status failure_;           // Of the wires: nothing more can come.
+  bool peer_knows_ = false;  ///< It has told us itself that this operation is in vain, and waits for no word of ours.
 };
 
 }  // namespace horo::transport::tcp

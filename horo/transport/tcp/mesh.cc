@@ -142,6 +142,11 @@ Status Mesh::wait(Deadline deadline) {
   }
 }
 
+Status Mesh::refuse(uint64_t number, const Status& why) {
+  begin(number, common_.signature);
+  return failed(why.with_operation(number));
+}
+
 void Mesh::revoke() {
   revoked_.store(true, std::memory_order_release);
   wake_.signal();
@@ -171,10 +176,8 @@ bool Mesh::flush(Deadline deadline) {
 
 /// Forgets what is posted, and tells those who must know.
 Status Mesh::failed(Status status) {
-  // A rank that refuses has only just posted its word, and forgets it here: it tells everybody in any case.
-  const bool refuses = common_.signature.kind == Kind::kRefused;
-  const bool tell =
-      (status.code() == Code::kMismatch || status.code() == Code::kCorrupt) && (refuses || !common_.refused_by_peer);
+  const bool concerns_all = status.code() == Code::kMismatch || status.code() == Code::kUnavailable;
+  const bool tell = (concerns_all || status.code() == Code::kCorrupt) && !common_.refused_by_peer;
   common_.failed = true;
   for (auto& link : links_) {
     if (link == nullptr) continue;

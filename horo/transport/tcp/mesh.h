@@ -74,6 +74,7 @@ class Mesh final : public transport::Mesh {
   void receive(int peer, size_t bytes, const Placement& placement) override;
   Status poke() override;
   Status wait(Deadline deadline) override;
+  Status refuse(uint64_t number, const Status& why) override;
   void revoke() override;
 
  private:

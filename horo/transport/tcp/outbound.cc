@@ -64,6 +64,7 @@ void Outbound::add_copied(net::FrameHeader header, std::span<const std::byte> pa
   first_ = 0;
   bytes_ = staging_.size();
   begun_ = true;  // Not to be dropped, and nothing is added.
+  left_over_ = false;
 }
 
 net::IoResult Outbound::flush(const net::Socket& socket) {
@@ -86,7 +87,7 @@ void Outbound::all_sent() {
   pieces_.clear();
   staging_.clear();
   first_ = bytes_ = 0;
-  begun_ = false;
+  begun_ = left_over_ = false;
 }
 
 Status Outbound::seal_some() {
@@ -121,6 +122,7 @@ void Outbound::keep_begun() {
   if (!staging_.empty()) pieces_.emplace_back(staging_);
   first_ = 0;
   bytes_ = staging_.size();
+  leave_over();
 }
 
 }  // namespace horo::transport::tcp

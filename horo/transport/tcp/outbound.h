@@ -29,6 +29,10 @@ class Outbound {
   static constexpr size_t kSmall = 2048;
 
   bool empty() const { return pieces_.empty() && sealed_.empty(); }
+  /// All that is here is of an operation that is over: the peer reads it when it reads what comes behind it, and
+  /// perhaps not before.
+  bool is_left_over() const { return left_over_; }
+  void leave_over() { left_over_ = !empty(); }
   /// Whether another frame goes into this batch.
   bool has_room() const;
 
@@ -64,6 +68,7 @@ class Outbound {
   size_t first_ = 0;  // Pieces before it are sent.
   size_t bytes_ = 0;
   bool begun_ = false;
+  bool left_over_ = false;
 
   std::optional<net::RecordCipher> cipher_;
   std::vector<std::byte> sealed_;  // Records of what was before first_, from sent_ on still to be sent.
