@@ -92,7 +92,7 @@ Arrivals::Arrivals(nb::object world, nb::object reader, nb::object current_pass,
       requires_grad_name_(name("requires_grad")) {}
 
 bool Arrivals::is_usual(const Slot& slot) const {
-  if (runtime.is_none() || slot.filled || slot.sent || slot.left <= 0) return false;
+  if (runtime.is_none() || slot.sent || slot.left <= 0) return false;
   // A job that goes on without some ranks has the runtime that it had, in another era.
   return get(world_, runtime_name_).is(runtime) && get(world_, era_name_).is(era);
 }
@@ -182,7 +182,7 @@ void Arrivals::reset(const nb::dict& slots, int passes) {
   for (auto [param, object] : slots) {
     Slot& slot = nb::cast<Slot&>(object);
     slot.left = passes;
-    slot.sent = slot.filled = false;
+    slot.sent = false;
     if (slot.counts() != nullptr) slot.counts()->missing = slot.counts()->size;
   }
 }

@@ -30,7 +30,6 @@ class Slot {
   nanobind::object gradients;  ///< A weak reference to Python's Gradients.
   int left = 0;                ///< Backward passes until its gradient is complete.
   bool sent = false;           ///< Since the last synchronize().
-  bool filled = false;         ///< With zeros, at the end of a pass of this step.
 
   /// None: travels alone.
   const nanobind::object& parcel() const { return parcel_; }

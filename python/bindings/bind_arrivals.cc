@@ -63,7 +63,6 @@ void bind_arrivals(nb::module_& module) {
       .def_ro("param", &Slot::param)
       .def_rw("left", &Slot::left)
       .def_rw("sent", &Slot::sent)
-      .def_rw("filled", &Slot::filled)
       .def_prop_rw("parcel", &Slot::parcel, &Slot::set_parcel, nb::arg("parcel").none())
       .def_prop_rw("native", &Slot::native, &Slot::set_native, nb::arg("native").none())
       .def_prop_rw("view", &Slot::view, &Slot::set_view, nb::arg("view").none());

@@ -35,7 +35,6 @@ class Parcel:
 class Slot:
     left: int
     sent: bool
-    filled: bool
     parcel: Any
     native: Reduction | None
     view: Any

@@ -6,9 +6,9 @@ gradients has come. Single gradients are handed in several at a time, which cost
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from horo import _horo
-from horo.collectives import Average, reduction
+from horo.collectives import reduction
 from horo.handles import Handle
+from horo.torch.agreement import Agreement
 from horo.torch.compression import NoneCompressor
 from horo.torch.mpi_ops import allreduce_async_, sparse_allreduce_async
 from horo.torch.parcels import Parcel, Settings, Slot, too_many
@@ -29,7 +30,8 @@ from horo.world import world
 # on, and large enough that it is not interrupted all the time, which costs more than is gained on cores that are busy
 # (bench/torch_step.py: 1 MiB costs 1.3 to 2 ms more per step with 300 tensors of 16 KiB).
 _FLUSH_BYTES = 8 << 20
-# How long the end of a backward pass waits that left parameters without a gradient, which may be others on other ranks.
+# How long the end of a backward pass waits for other ranks that were with this one at the end of an earlier pass of the
+# step: they may have no further one, and want something else.
 _PATIENCE_SECONDS = 5.0
 
 
@@ -53,6 +55,9 @@ class Gradients:
         self._runtime: _horo.Runtime | None = None
         self._era = 0
         self._works = False
+        self._agreement = Agreement(self._arrivals, settings.process_set)
+        self._patient = True  # As long as no other rank was waited for in vain.
+        self._warned = False
         self._under_way: list[tuple[Handle | Callable[[], Any], list[tuple[Slot | Parcel, Any, Any]]]] = []
         self.slots: dict[torch.Tensor, Slot] = {}
         self._adopted: list[torch.Tensor] = []
@@ -123,8 +128,6 @@ class Gradients:
         flush(), send() of a parcel, and watch_end() when these are due."""
         if not self.works():
             return
-        if slot.filled:
-            self._take_back(slot)
         if slot.left <= 0 or slot.sent:
             raise too_many(slot)
         gradient = slot.param.grad
@@ -150,15 +153,6 @@ class Gradients:
             self._arrivals.sent -= 1
         for slot in slots:
             self.arrived(slot)
-
-    def _take_back(self, slot: Slot) -> None:
-        """Zeros were sent for it at the end of an earlier pass of this step, and now its gradient comes after all. What
-        was reduced is equal on all ranks, so the average of it with the gradient added is right."""
-        slot.late = slot.filled = False
-        if slot.parcel is None and self.settings.op == Average:
-            slot.sent = False
-            slot.left = 1
-            self._arrivals.sent -= 1
 
     def _ready(self, slot: Slot, gradient: torch.Tensor) -> None:
         slot.sent = True
@@ -288,30 +282,44 @@ class Gradients:
 
     def _backward_ended(self) -> None:
         missing = self._missing()
-        if missing and self._arrivals.sent and all(slot.late for slot in missing):
-            # They did not come in an earlier step either: zeros for them now, so that there is something to wait for.
-            self._fill(missing)
-            for slot in missing:
-                slot.filled = True
-            missing = []
         if not missing:
             self._close_parcels()
-        self.flush(waits=self._waits)
-        if self._waits and self._under_way:
+        compares = self._waits and bool(self._compared(self._agreement.is_due))
+        waits = compares and (self._patient or self._agreement.rounds == 0)
+        self.flush(waits=waits)
+        if compares:
+            self._agreement.begin(self._name(), missing, waits=waits)
+        if waits:
             # Behind the callbacks of other optimizers: what one has not handed in yet, another rank may wait for.
             torch.autograd.Variable._execution_engine.queue_callback(self._wait_in_backward)
 
     def _wait_in_backward(self) -> None:
-        if not self._missing():
+        # Every rank comes to the end of a backward pass, or to synchronize(), however late. Not so for a second pass.
+        seconds = _PATIENCE_SECONDS if self._agreement.rounds else None
+        equal = self._compared(lambda: self._agreement.reached(seconds))
+        if equal:
             self._wait()
             return
-        # Another rank may lack other parameters, and wait for ours: not for ever.
-        if not self._wait(_PATIENCE_SECONDS):
+        if equal is None:
+            self._patient = False
+        if not self._warned:
+            self._warned = True
+            which = "none so far" if equal is None else "those of other parameters"
             warnings.warn(
-                f"after {_PATIENCE_SECONDS:g} s other ranks have not handed in gradients that this rank has; it goes "
-                "on, and step() waits for them. Call synchronize() before gradients are used, for example clipped.",
+                f"gradients of this backward pass are not averages yet, because on other ranks it brought {which}; "
+                "step() waits for them. Call synchronize() before they are used, for example clipped.",
                 stacklevel=2,
             )
+
+    def _compared(self, wait: Callable[[], bool | None]) -> bool | None:
+        """What a round of the agreement gives. If it fails, so does what is under way."""
+        try:
+            return wait()
+        except RuntimeError:
+            with contextlib.suppress(RuntimeError):
+                self._wait()
+            self.reset()
+            raise
 
     # ---- The end of a step
 
@@ -322,8 +330,11 @@ class Gradients:
         self.synchronized = False
         return self.optimizer.step(closure)
 
+    def _name(self) -> str:
+        return next(iter(self.slots.values())).name
+
     def loss_name(self) -> str:
-        return f"{next(iter(self.slots.values())).name}.loss"
+        return f"{self._name()}.loss"
 
     def _all_sent(self) -> bool:
         return self._arrivals.sent == len(self.slots)
@@ -357,12 +368,11 @@ class Gradients:
             return
         try:
             self.adopt()
-            missing = self._missing()
-            for slot in missing:
-                slot.late = True
-            self._fill(missing)
+            self._fill(self._missing())
             self._close_parcels()
             self.flush(waits=True)
+            if self._waits:
+                self._compared(lambda: self._agreement.settle(self._name()))
             self._wait()
         finally:
             self.reset()
@@ -371,25 +381,23 @@ class Gradients:
     def reset(self) -> None:
         """The next backward pass is the first of a step."""
         self._arrivals.reset(self.slots, self.settings.passes)
+        self._agreement.reset()
 
     def outstanding(self) -> bool:
-        return bool(self._under_way or self._arrivals.pending)
+        return bool(self._under_way or self._arrivals.pending or self._agreement.under_way())
 
     def untouched(self) -> bool:
         """No gradient has come since the last synchronize()."""
         return self._arrivals.sent == 0 and all(slot.left == self.settings.passes for slot in self.slots.values())
 
-    def _wait(self, seconds: float | None = None) -> bool:
+    def _wait(self) -> None:
         """For all that is under way. Of several failures the first is raised, after the end of the others."""
-        limit = None if seconds is None else time.monotonic() + seconds
         failure: BaseException | None = None
         while self._under_way:
             handle, sent = self._under_way[0]
             # On a GPU it is the stream that waits: what uses the gradients is put there.
             tensor = sent[0][1] if sent else None
             stream = stream_of(tensor) if isinstance(tensor, torch.Tensor) else None
-            if limit is not None and isinstance(handle, Handle) and not handle.wait_until(limit, stream):
-                return False
             self._under_way.pop(0)
             try:
                 self._finish(handle.wait(stream) if isinstance(handle, Handle) else handle(), sent)
@@ -398,7 +406,6 @@ class Gradients:
         if failure is not None:
             self.reset()
             raise failure
-        return True
 
     def _finish(self, result: Any, sent: list[tuple[Slot | Parcel, Any, Any]]) -> None:
         compression = self.settings.compression

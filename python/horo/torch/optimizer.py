@@ -309,8 +309,9 @@ def DistributedOptimizer(
     `defaults`, hooks. Checkpoints of either load into either; schedulers may be built on either. Pickling gives the
     plain optimizer; a deep copy is wrapped again.
 
-    Gradients are reduced while the backward pass goes on, and are averages when `backward()` returns
-    (`HORO_WAIT_IN_BACKWARD=0`: only after `synchronize()` or `step()`).
+    Gradients are reduced while the backward pass goes on, and are averages when `backward()` returns if it has brought
+    those of the same parameters on all ranks; else, and with `HORO_WAIT_IN_BACKWARD=0`, only after `synchronize()` or
+    `step()`.
 
     :param named_parameters: pairs of names and parameters, such as `model.named_parameters()`; by the names the ranks
         know which gradients belong together. Without them places in `param_groups` are the names.

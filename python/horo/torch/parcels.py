@@ -29,9 +29,9 @@ class Settings(NamedTuple):
 
 class Slot(_horo.Slot):
     """A parameter, and the hook of its gradient. What changes with every gradient is the compiled part's: `left`,
-    `sent`, `filled`, `parcel` (None: travels alone), `native`, and `view`, the place of its gradient in a bucket."""
+    `sent`, `parcel` (None: travels alone), `native`, and `view`, the place of its gradient in a bucket."""
 
-    __slots__ = ("dtype", "hook", "late", "name", "sparse")
+    __slots__ = ("dtype", "hook", "name", "sparse")
     _torchdynamo_disable = True  # What torch.compiler.disable does, without importing the compiler.
 
     def __init__(
@@ -39,7 +39,6 @@ class Slot(_horo.Slot):
     ) -> None:
         super().__init__(param, arrivals, gradients, passes)
         self.name = name
-        self.late = False  # Its gradient did not come in a step, and may not come again.
         self.sparse = 0  # Dimensions of its gradient that are sparse.
         self.hook: Any = None
         self.dtype: torch.dtype | None = None  # That `native` is made for.
