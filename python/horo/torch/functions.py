@@ -10,6 +10,7 @@ from horo.basics import rank
 from horo.objects import allgather_object, broadcast_object
 from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.mpi_ops import broadcast_async_, synchronize
+from horo.torch.tensors import is_lazy, strides_of
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
@@ -50,14 +51,23 @@ class _Place(NamedTuple):
 
     number: int
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: torch.dtype
     on_host: bool
+
+
+def _strides_on_the_way(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Of what a broadcast sends: as it lies if that is without gaps, and the same on all ranks."""
+    if tensor.layout is not torch.strided or is_lazy(tensor):
+        return torch.empty(tensor.shape, device="meta").stride()
+    return strides_of(tensor)
 
 
 def _without_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        return _Place(len(tensors) - 1, tuple(value.shape), value.dtype, value.device.type == "cpu")
+        shape, strides = tuple(value.shape), _strides_on_the_way(value)
+        return _Place(len(tensors) - 1, shape, strides, value.dtype, value.device.type == "cpu")
     if isinstance(value, dict):
         return {key: _without_tensors(one, tensors) for key, one in value.items()}
     if type(value) in (list, tuple):
@@ -85,8 +95,10 @@ class _Rebuilding:
 
     def _tensor(self, place: _Place, mine: Any, device: torch.device) -> torch.Tensor:
         fits = isinstance(mine, torch.Tensor) and mine.shape == place.shape and mine.dtype == place.dtype
+        fits = fits and _strides_on_the_way(mine) == place.strides
         if not fits or id(mine) in self._used:  # Two places may have shared one tensor here.
-            mine = torch.empty(place.shape, dtype=place.dtype, device="cpu" if place.on_host else device)
+            where = "cpu" if place.on_host else device
+            mine = torch.empty_strided(place.shape, place.strides, dtype=place.dtype, device=where)
         self._used.add(id(mine))
         self._tensors[place.number] = mine
         return mine

@@ -104,6 +104,33 @@ def test_optimizers_become_those_of_the_root(hvd: ModuleType, name: str, empty: 
     assert same(model.state_dict(), wanted_model.state_dict())
 
 
+@pytest.mark.parametrize("others", ["have none", "have the same", "have another"])
+def test_optimizer_states_lie_as_those_of_the_root(hvd: ModuleType, others: str) -> None:
+    root = hvd.size() - 1
+
+    def made(rank: int, layout: torch.memory_format) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(rank)
+        model = torch.nn.Conv2d(3, 4, 3).to(memory_format=layout)
+        optimizer = torch.optim.Adam(model.parameters(), amsgrad=True)
+        if rank == root or others != "have none":
+            model(torch.ones(1, 3, 4, 4)).sum().backward()
+            optimizer.step()
+        return model, optimizer
+
+    is_other = hvd.rank() != root and others == "have another"
+    model, optimizer = made(hvd.rank(), torch.contiguous_format if is_other else torch.channels_last)
+    model.to(memory_format=torch.channels_last)
+    averages = optimizer.state[model.weight].get("exp_avg")
+    hvd.broadcast_parameters(model.state_dict(), root)
+    hvd.broadcast_optimizer_state(optimizer, root)
+    wanted_model, wanted = made(root, torch.channels_last)
+    assert same(optimizer.state_dict(), wanted.state_dict())
+    assert equal(model.weight.detach(), wanted_model.weight.detach())
+    got = optimizer.state[model.weight]["exp_avg"]
+    assert got.stride() == wanted.state[wanted_model.weight]["exp_avg"].stride() == model.weight.stride()
+    assert others != "have the same" or got is averages, "what fits is written where it is"
+
+
 def test_optimizers_of_different_parameters_are_refused_everywhere(hvd: ModuleType) -> None:
     if hvd.size() < 2:
         pytest.skip("one rank agrees with itself")
