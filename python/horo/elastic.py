@@ -115,6 +115,10 @@ class State:
     def _give(self, process_set: ProcessSet) -> None:
         """The rest, from rank 0 to the others of the set. Saves it."""
 
+    def _combine(self) -> None:
+        """What is put together out of all ranks', of what there is and of what was saved. Called by all ranks before
+        some of them leave, and where the rest need not be synchronised."""
+
     def _contents(self) -> Iterable[Any]:
         """The memory of what was saved last, for comparing it with other ranks'."""
         return ()
@@ -188,9 +192,9 @@ def _whole_number(variable: str, otherwise: int) -> int:
         raise ValueError(f"{variable}={words!r} is no whole number") from None
 
 
-def reset_job() -> bool:
+def reset_job(before_leaving: Callable[[], None] | None = None) -> bool:
     """The ranks that are left go on as one job, in place, and with those who have come. Every one of them calls it.
-    Whether somebody has come."""
+    Whether somebody has come. If some are to leave, all call `before_leaving` first."""
     if not is_initialized():
         init()
         return False
@@ -208,7 +212,7 @@ def reset_job() -> bool:
             )
             say_at = time.monotonic() + _SAY_EVERY_SECONDS
         try:
-            change = resize(1.0 if few else 0.0)
+            change = resize(1.0 if few else 0.0, before_leaving)
         except HorovodInternalError as error:
             if error.code in _LASTING or time.monotonic() >= end:
                 raise
@@ -290,13 +294,16 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], bool | None] = reset_jo
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         resets = _Resets(state)
+        begin_anew = functools.partial(reset_job, state._combine) if reset is reset_job else reset
         skip_sync = begun_anew = settled = False
         while True:
             try:
                 # A rank may be lost in here too, whatever the program does in its callbacks.
                 if begun_anew:
                     state.on_reset()
-                if not skip_sync:
+                if skip_sync:
+                    state._combine()
+                else:
                     _synchronise(state, settled)
                 return func(state, *args, **kwargs)
             except HorovodInternalError as error:
@@ -309,7 +316,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], bool | None] = reset_jo
                 skip_sync, settled = interrupt.skip_sync, state._at_commit
             state._at_commit = False
             # Who has come needs the state, whatever the interrupt was for.
-            skip_sync = not reset() and skip_sync
+            skip_sync = not begin_anew() and skip_sync
             begun_anew = True
 
     return wrapper

@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from enum import IntFlag
 from typing import NamedTuple
 
@@ -130,11 +131,13 @@ class Change(NamedTuple):
     can_grow: bool = True  # Others may still come.
 
 
-def resize(wait: float = 0.0) -> Change:
+def resize(wait: float = 0.0, before_leaving: Callable[[], None] | None = None) -> Change:
     """Called by all ranks at the same point. Rank 0 waits so many seconds for somebody to come. On ranks that are to
-    leave it does not return."""
+    leave it does not return; all call `before_leaving` while these are still there."""
     seats = allgather_object(own_seat(), "horo.resize.seats")
     plan = broadcast_object(_plan(seats, wait) if rank() == 0 else None, 0, "horo.resize.plan")
+    if plan.leavers and before_leaving is not None:
+        before_leaving()
     _doorway.seats = {seat for one, seat in enumerate(seats) if one not in plan.leavers}
     if plan.leavers:
         if rank() in plan.leavers:

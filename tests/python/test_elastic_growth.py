@@ -157,6 +157,30 @@ def train_torch_until_told() -> None:
     print(f"step {state.step}", flush=True)
 
 
+def share_samples() -> None:
+    """Three batches of two on each rank, and then what is left of them when some have left."""
+    import horo.torch as hvd
+
+    hvd.init()
+    dataset = list(range(60))
+    sampler = hvd.elastic.ElasticSampler(dataset)
+    mine = []
+
+    def train(state: hvd.elastic.TorchState) -> None:
+        if hvd.size() == 3:
+            for batch in range(3):
+                mine.extend(sampler.get_indices(batch, 2))
+                sampler.record_batch(batch, 2)
+            print("done", *mine, flush=True)
+            while True:
+                state.commit()
+        print("left", *sampler, flush=True)
+        state.restore()
+        print("left", *sampler, flush=True)
+
+    hvd.elastic.run(train)(hvd.elastic.TorchState(sampler=sampler))
+
+
 class Job:
     """A store, and processes by their seats."""
 
@@ -249,6 +273,28 @@ def test_processes_enter_a_job_that_trains_and_leave_it_again(tmp_path: Path) ->
     assert "seat 2 leaves the job" in said[2]
     assert "seat 0 rank 0 sizes [2, 4, 2]" in said[0] or "seat 0 rank 0 sizes [2, 3, 4, 2]" in said[0], said
     assert step_of(said[0]) == step_of(said[5]) > 5
+
+
+def test_what_those_who_leave_have_sampled_is_not_sampled_again(tmp_path: Path) -> None:
+    if not jobs.is_installed("torch"):
+        pytest.skip("PyTorch is not installed in this environment")
+    job = Job(tmp_path, share_samples)
+    job.store.ask_to_leave(1, "its host is needed elsewhere")
+    for rank in range(3):
+        job.start(rank, rank, 3)
+    said = job.end()
+    assert [job.seats[seat].returncode for seat in range(3)] == [0, 0, 0], said
+
+    def shares(kind: str) -> list[list[int]]:
+        lines = [line.split() for seat in range(3) for line in said[seat].splitlines()]
+        return [[int(one) for one in words[1:]] for words in lines if words[:1] == [kind]]
+
+    processed = [one for share in shares("done") for one in share]
+    assert len(processed) == len(set(processed)) == 18, said
+    left = shares("left")
+    assert len(left) == 4, said  # Of two ranks, before and after they went back to the commit.
+    for turn in range(2):
+        assert sorted(left[turn] + left[turn + 2]) == sorted(set(range(60)) - set(processed)), said
 
 
 def test_the_death_of_a_rank_is_made_up_for_by_one_who_comes(tmp_path: Path) -> None:

@@ -224,6 +224,39 @@ def test_a_sampler_shares_what_is_left(hvd: ModuleType, shuffle: bool) -> None:
     assert set().union(*hvd.allgather_object(list(sampler))) == set(dataset)
 
 
+def test_a_sampler_shares_what_is_left_where_nothing_is_synchronised(hvd: ModuleType) -> None:
+    dataset = list(range(60))
+    sampler = hvd.elastic.ElasticSampler(dataset)
+    state = hvd.elastic.TorchState(sampler=sampler)
+    calls: list[set[int]] = []
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        calls.append(set(sampler.processed_indices))
+        if len(calls) == 2:
+            return
+        for batch in range(2):
+            sampler.record_batch(batch, 2)
+        state.save()
+        sampler.record_batch(2, 2)  # Not saved.
+        if hvd.rank() == 0:
+            state.on_hosts_updated(1, 1)  # Some were removed: what all have already is not synchronised.
+        state.check_host_updates()
+
+    train(state)
+    assert len(calls[1]) == 6 * hvd.size()
+    everybody = hvd.allgather_object((calls[1], list(sampler)))
+    assert all(processed == calls[1] for processed, _ in everybody)
+    assert set().union(*[rest for _, rest in everybody]) == set(dataset) - calls[1]
+    state.restore()
+    assert len(sampler.processed_indices) == 4 * hvd.size(), "what all ranks had saved"
+    # What others have processed in an earlier epoch says nothing about this one.
+    sampler.set_epoch(1 if hvd.rank() == 0 else 0)
+    sampler.record_indices([hvd.rank()])
+    state._combine()
+    assert sampler.state_dict() == {"epoch": 1, "processed_indices": {0}}
+
+
 def test_handlers_of_ones_own_can_be_registered(hvd: ModuleType) -> None:
     class Counter:
         count = 0

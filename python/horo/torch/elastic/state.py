@@ -30,6 +30,10 @@ class StateHandler:
     def sync(self) -> None:
         raise NotImplementedError
 
+    def combine(self) -> None:
+        """For what is put together out of all ranks': called by all of them before some leave the job. What was saved
+        stays what was saved."""
+
     def set_value(self, value: Any) -> None:
         self.value = value
         self.save()
@@ -83,12 +87,21 @@ def _is_given(handler: StateHandler) -> TypeGuard[ModelStateHandler | OptimizerS
 
 class SamplerStateHandler(_Saved):
     def sync(self) -> None:
-        """What any rank has processed is processed, of the epoch that rank 0 is in."""
-        state = self.value.state_dict()
-        everybody = allgather_object(state["processed_indices"])
-        state["processed_indices"] = set().union(*everybody)
-        self.value.load_state_dict(broadcast_object(state, 0))
+        self.value.load_state_dict(_union(allgather_object(self.value.state_dict())))
         self.save()
+
+    def combine(self) -> None:
+        state = self.value.state_dict()
+        everybody = allgather_object((state, None if self._saved == state else self._saved))
+        self.value.load_state_dict(_union([one for one, _ in everybody]))
+        self._saved = _union([one if saved is None else saved for one, saved in everybody])
+
+
+def _union(samplers: list[dict[str, Any]]) -> dict[str, Any]:
+    """What any rank has processed is processed, of the epoch that rank 0 is in."""
+    first = samplers[0]
+    parts = [one["processed_indices"] for one in samplers if one["epoch"] == first["epoch"]]
+    return {**first, "processed_indices": set().union(*parts)}
 
 
 _registry: list[tuple[type, type[StateHandler]]] = [
@@ -180,6 +193,10 @@ class TorchState(ObjectState):
             if not _is_given(handler):
                 handler.sync()
         super().sync()
+
+    def _combine(self) -> None:
+        for handler in self._handlers.values():
+            handler.combine()
 
     def _contents(self) -> Iterable[Any]:
         for handler in self._handlers.values():
