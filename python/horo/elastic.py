@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
+import math
 import os
 import queue
 import sys
@@ -75,7 +76,8 @@ class State:
         if givers is not None:  # If the job was made anew since, the set is over already.
             remove_process_set(givers)
         if is_initialized() and rank() == 0 and (waiting := changes_that_wait()):
-            now = time.time()
+            # The rank that found the last news may have been another, with a clock that is ahead.
+            now = max(time.time(), math.nextafter(self._last_updated_timestamp, math.inf))
             self.on_hosts_updated(now, waiting)
             tell_listeners(now, waiting)
         before = newest = self._last_updated_timestamp

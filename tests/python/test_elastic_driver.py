@@ -24,6 +24,7 @@ from horovod.runner.elastic.rendezvous import RendezvousServer, create_rendezvou
 from horovod.runner.elastic.worker import WorkerNotificationManager
 
 import horo
+from horo import elastic
 
 LIMIT_SECONDS = 40
 
@@ -313,3 +314,16 @@ def test_listeners_are_told_until_they_are_removed() -> None:
     manager.handle_hosts_updated(2.0, HostUpdateResult.removed)
     assert heard == [(1.0, 2)]
     assert isinstance(notification_manager, WorkerNotificationManager)
+
+
+def test_news_is_not_lost_to_a_clock_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 may be another one than before, on a host whose clock is behind."""
+    monkeypatch.setattr(elastic, "is_initialized", lambda: True)
+    monkeypatch.setattr(elastic, "rank", lambda: 0)
+    monkeypatch.setattr(elastic, "changes_that_wait", lambda: HostUpdateResult.added)
+    state = elastic.ObjectState(lambda obj: obj, lambda: 0, step=0)
+    for now in (1000.0, 400.0, 400.0, 2000.0):
+        monkeypatch.setattr(elastic.time, "time", lambda now=now: now)
+        with pytest.raises(horo.HostsUpdatedInterrupt):
+            state.commit()
+    assert state._last_updated_timestamp == 2000.0
