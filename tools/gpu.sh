@@ -84,6 +84,8 @@ if wanted training; then
     rm -f "/tmp/horo-gpu-store-$$"
     run ddp-$ranks 60 horo run -np $ranks "$python" "$(gpu training)" ddp "/tmp/horo-gpu-store-$$"
   done
+  rm -f "/tmp/horo-gpu-store-$$"
+  run comm-hook-2 60 horo run -np 2 "$python" "$(gpu training)" hook "/tmp/horo-gpu-store-$$"
 fi
 streams() {
   rm -f "/tmp/horo-gpu-streams-$$"

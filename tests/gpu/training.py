@@ -216,6 +216,32 @@ def with_ddp() -> int:
     return failures
 
 
+def with_comm_hook() -> int:
+    """torch's DistributedDataParallel with its buckets over horo: many small ones, and behind a GPU that is busy."""
+    hvd.init()
+    torch.cuda.set_device(0)
+    store = dist.FileStore(sys.argv[2], hvd.size())
+    dist.init_process_group("gloo", store=store, rank=hvd.rank(), world_size=hvd.size())
+    failures = 0
+    for views in (False, True):
+        results = []
+        for device in ("cpu", "cuda"):
+            module = nn.parallel.DistributedDataParallel(
+                model().to(device), bucket_cap_mb=0.1, gradient_as_bucket_view=views
+            )
+            module.register_comm_hook(None, hvd.comm_hook)
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+            if device == "cuda":
+                torch.cuda._sleep(100_000_000 * (1 + hvd.rank()))  # What is read too early is not there yet.
+            results.append(steps(module, optimizer, hvd.rank(), device))
+        failures += close(f"rank {hvd.rank()}, comm_hook, views {views}", *results)
+        everywhere = hvd.allgather(results[1][0][None])
+        failures += int(not torch.equal(everywhere[0], everywhere[-1]))
+    dist.destroy_process_group()
+    hvd.shutdown()
+    return failures
+
+
 if __name__ == "__main__":
-    parts = {"optimizer": with_optimizer, "own": with_own_ddp, "amp": with_amp, "ddp": with_ddp}
+    parts = {"optimizer": with_optimizer, "own": with_own_ddp, "amp": with_amp, "ddp": with_ddp, "hook": with_comm_hook}
     sys.exit(1 if parts[sys.argv[1]]() else 0)

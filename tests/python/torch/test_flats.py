@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from types import ModuleType
 from typing import Any
 
@@ -172,3 +173,26 @@ def test_what_is_not_there_is_refused_with_the_reason(hvd: ModuleType) -> None:
         hvd.DistributedDataParallel(plain()).register_comm_hook(None, "powersgd")
     with pytest.raises(ValueError, match="'weight' gets sparse gradients"):
         hvd.DistributedDataParallel(torch.nn.Embedding(4, 3, sparse=True))
+
+
+def test_buckets_of_torch_s_reducer_wait_in_streams(hvd: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    comm_hook = importlib.import_module("horo.torch.parallel.comm_hook")  # The function has the module's name.
+    given: dict[str, Any] = {}
+    waited: list[torch.Tensor] = []
+
+    class Group:
+        def submit(self, *arguments: Any, **settings: Any) -> str:
+            given.update(settings)
+            return "request"
+
+    monkeypatch.setattr(comm_hook, "interruptibly", lambda make: Group())
+    monkeypatch.setattr(comm_hook, "place_of", lambda tensor: (1, 71))
+    monkeypatch.setattr(comm_hook, "finish", lambda request, tensor=None: waited.append(tensor))
+    route = comm_hook._Route(comm_hook.world.runtime, hvd.global_process_set)
+    bucket = torch.ones(3)
+    future = route.send(bucket)
+    assert (given["device"], given["stream"]) == (1, 71)
+    assert not future.done()
+    route.settle()
+    assert waited[0] is bucket, "its stream is what waits"
+    assert future.value() is bucket

@@ -13,8 +13,13 @@ import torch.distributed as dist
 from horo import _horo
 from horo.process_sets import ProcessSet, global_process_set
 from horo.torch.parallel.members import finish
-from horo.torch.tensors import dtype_number
+from horo.torch.tensors import dtype_number, place_of
 from horo.world import interruptibly, world
+
+
+def _future_of(buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """On a GPU it tells the stream that its result is used in when that is there."""
+    return torch.futures.Future(devices=[buffer.device]) if buffer.is_cuda else torch.futures.Future()
 
 
 class _Route:
@@ -27,8 +32,9 @@ class _Route:
         self.under_way: list[tuple[_horo.Request, torch.futures.Future, torch.Tensor]] = []
 
     def send(self, buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future = _future_of(buffer)
         address = buffer.data_ptr()
+        device, stream = place_of(buffer)
         request = self.group.submit(
             _horo.KINDS["allreduce"],
             address,
@@ -37,16 +43,19 @@ class _Route:
             dtype=dtype_number(buffer, "allreduce"),
             op=_horo.REDUCTIONS["average"],
             count=buffer.numel(),
+            device=device,
+            stream=stream,
         )
         self.under_way.append((request, future, buffer))
         return future
 
     def settle(self) -> None:
-        """Waits for all. A failure becomes that of its future, and torch's reducer raises it."""
+        """Waits for all; on a GPU the current stream does, and what the futures tell comes after that. A failure
+        becomes that of its future, and torch's reducer raises it."""
         all_of, self.under_way = self.under_way, []
         for request, future, buffer in all_of:
             try:
-                finish(request)
+                finish(request, buffer)
             except Exception as error:
                 future.set_exception(error)
             else:
