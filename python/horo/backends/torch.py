@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from horo.backends.base import Distributed, DistributedBackend
 from horo.backends.neighbours import group_of_host
+from horo.meeting import LOOPBACK, address_of
 
 
 class TorchBackend(DistributedBackend):
@@ -57,7 +58,7 @@ class TorchBackend(DistributedBackend):
 
         horo.init()
         dist = self.backend_module
-        here = os.environ.get("HORO_INTERFACE", "127.0.0.1")
+        here = address_of(os.environ.get("HORO_INTERFACE") or LOOPBACK)
         store = None
         if horo.rank() == 0:
             store = dist.TCPStore(here, 0, horo.size(), is_master=True, wait_for_workers=False)
