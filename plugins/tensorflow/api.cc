@@ -59,6 +59,7 @@ Result<Api> find_api() {
       symbol("TF_OpKernelConstruction_GetAttrString", &api.op_kernel_construction_get_attr_string),
       symbol("TF_OpKernelConstruction_GetAttrInt64", &api.op_kernel_construction_get_attr_int64),
       symbol("TF_OpKernelConstruction_GetAttrBool", &api.op_kernel_construction_get_attr_bool),
+      symbol("TF_OpKernelConstruction_GetName", &api.op_kernel_construction_get_name),
       symbol("TF_OpKernelConstruction_Failure", &api.op_kernel_construction_failure),
       symbol("TF_OpKernelContext_Failure", &api.op_kernel_context_failure),
       symbol("TF_NumInputs", &api.num_inputs),

@@ -19,6 +19,10 @@ struct TF_Tensor;
 // Enumerations there; numbers are enough here.
 using TF_DataType = int;
 using TF_Code = int;
+struct TF_StringView {
+  const char* data;
+  size_t len;
+};
 
 namespace horo::tensorflow {
 
@@ -74,6 +78,7 @@ struct Api {
                                                  size_t capacity, TF_Status*);
   void (*op_kernel_construction_get_attr_int64)(TF_OpKernelConstruction*, const char* name, int64_t*, TF_Status*);
   void (*op_kernel_construction_get_attr_bool)(TF_OpKernelConstruction*, const char* name, unsigned char*, TF_Status*);
+  TF_StringView (*op_kernel_construction_get_name)(TF_OpKernelConstruction*);
   void (*op_kernel_construction_failure)(TF_OpKernelConstruction*, TF_Status*);
   void (*op_kernel_context_failure)(TF_OpKernelContext*, TF_Status*);
   int (*num_inputs)(TF_OpKernelContext*);

@@ -50,6 +50,19 @@ uint64_t elements_of(const int64_t* shape, size_t dimensions) {
 
 }  // namespace
 
+std::string calls_in(std::string_view node) {
+  // A condition or a loop that has become nodes of the graph has numbers in its name, "cond/then/_12/", which depend on
+  // all else in there.
+  std::string calls, path;
+  while (node.find('/') != node.npos) {
+    const std::string_view part = node.substr(0, node.find('/'));
+    node.remove_prefix(part.size() + 1);
+    if (!part.starts_with('_')) path += text(part, "/");
+    if (part.starts_with("PartitionedCall") || part.starts_with("StatefulPartitionedCall")) calls = path;
+  }
+  return calls;
+}
+
 int dtype_of(TF_DataType type) {
   const auto* found = std::ranges::find(kTypes, type, [](const auto& pair) { return pair.first; });
   return found == std::end(kTypes) ? -1 : static_cast<int>(found->second);
@@ -78,13 +91,26 @@ Call::~Call() {
   if (handle_ != nullptr) horo_handle_destroy(handle_);
 }
 
-std::string Call::name_here() const {
+std::string Call::name_here() {
+  std::string name = collective_.name;
+  if (const int32_t here = number(); here > 1) name += text("#", here);
   const int64_t iteration = api_.get_iter_id == nullptr ? 0 : api_.get_iter_id(context_) % kIterations;
-  return iteration == 0 ? collective_.name : text(collective_.name, "@", iteration);
+  if (iteration != 0) name += text("@", iteration);
+  return name;
+}
+
+int32_t Call::number() {
+  TF_Tensor* token = nullptr;
+  api_.get_input(context_, api_.num_inputs(context_) - 1, &token, outcome_.get());
+  if (!outcome_.ok()) return 1;
+  const bool told = api_.num_dims(token) == 1 && collective_.place >= 0 && collective_.place < api_.dim(token, 0);
+  const int32_t here = told ? static_cast<const int32_t*>(api_.tensor_data(token))[collective_.place] : 1;
+  api_.delete_tensor(token);
+  return here;
 }
 
 bool Call::take_inputs() {
-  // Behind the tensors: the splits of an alltoall, and the token, which is not read.
+  // Behind the tensors: the splits of an alltoall, and the token.
   const int tensors = api_.num_inputs(context_) - (collective_.kind == HORO_ALLTOALL ? 2 : 1);
   slots_.resize(static_cast<size_t>(std::max(tensors, 0)));
   if (slots_.empty()) outcome_.fail(HORO_INVALID_ARGUMENT, text("'", collective_.name, "' has no tensors"));

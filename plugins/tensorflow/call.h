@@ -4,6 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plugins/tensorflow/status.h"
@@ -17,6 +18,7 @@ struct Collective {
   const Api* api = nullptr;
   horo_kind kind = HORO_ALLREDUCE;
   std::string name;
+  int64_t place = 0;  ///< In the token: what number this operation has of those with its name.
   bool grouped = false;
   horo_reduce_op reduction = HORO_SUM;
   int root = 0;
@@ -24,6 +26,10 @@ struct Collective {
   double prescale = 1;
   double postscale = 1;
 };
+
+/// The calls of functions by which a node has come into its graph, "PartitionedCall_1/" say, out of the node's name
+/// there; "" if it was in this graph from the beginning.
+std::string calls_in(std::string_view node);
 
 /// The library's number, or -1.
 int dtype_of(TF_DataType type);
@@ -49,7 +55,9 @@ class Call {
   Call(const Collective& collective, TF_OpKernelContext* context, std::function<void()> done);
   ~Call();
 
-  std::string name_here() const;
+  std::string name_here();
+  /// Of this operation among those that have its name; they are written in functions that are called several times.
+  int32_t number();
   bool take_inputs();
   bool take(Slot& slot);
   bool take_splits();

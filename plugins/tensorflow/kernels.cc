@@ -6,6 +6,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plugins/tensorflow/call.h"
@@ -49,6 +50,11 @@ class Attributes {
     }
     return value;
   }
+  /// The name of the node, not an attribute.
+  std::string_view node() {
+    const TF_StringView name = api_.op_kernel_construction_get_name(construction_);
+    return {name.data, name.len};
+  }
 
  private:
   const Api& api_;
@@ -62,6 +68,8 @@ void* create_collective(TF_OpKernelConstruction* construction) {
   auto* collective = new Collective{.api = kernel_api(), .kind = kind, .name = attributes.words("tensor_name")};
   collective->set = static_cast<int>(attributes.number("process_set_id"));
   collective->grouped = attributes.flag("grouped");
+  collective->place = attributes.number("place");
+  if (attributes.flag("at_call")) collective->name = calls_in(attributes.node()) + collective->name;
   if (kind == HORO_BROADCAST) collective->root = static_cast<int>(attributes.number("root_rank"));
   if (kind == HORO_ALLREDUCE || kind == HORO_REDUCESCATTER) {
     collective->reduction = static_cast<horo_reduce_op>(attributes.number("reduction"));

@@ -111,9 +111,10 @@ Status register_one(const Api& api, const Operation& operation) {
 
 Status register_all(const Api& api) {
   kernel_api() = &api;
-  // Where the token comes from, and what for, is told in horo/tensorflow/graph.py.
-  const char *tensors = "tensors: T", *token = "token: uint8";
-  const char *name = "tensor_name: string", *grouped = "grouped: bool";
+  // Where the token comes from and what it holds, and what the place in it is, is told in horo/tensorflow/graph.py.
+  const char *tensors = "tensors: T", *token = "token: int32";
+  const char *name = "tensor_name: string", *grouped = "grouped: bool", *place = "place: int",
+             *at_call = "at_call: bool";
   const char *reduction = "reduction: int", *before = "prescale_bits: int", *after = "postscale_bits: int";
   const Operation all[] = {
       {"HoroAllreduce",
@@ -122,35 +123,35 @@ Status register_all(const Api& api) {
        false,
        {tensors, token},
        {"reduced: T"},
-       {kTypes, name, grouped, reduction, before, after}},
+       {kTypes, name, grouped, place, at_call, reduction, before, after}},
       {"HoroBroadcast",
        kernel_of(HORO_BROADCAST),
        &keep_shapes,
        false,
        {tensors, token},
        {"received: T"},
-       {kTypes, name, grouped, "root_rank: int"}},
+       {kTypes, name, grouped, place, at_call, "root_rank: int"}},
       {"HoroAllgather",
        kernel_of(HORO_ALLGATHER),
        &change_rows_of_all,
        false,
        {tensors, token},
        {"gathered: T", "rows: int64"},
-       {kTypes, name, grouped}},
+       {kTypes, name, grouped, place, at_call}},
       {"HoroReducescatter",
        kernel_of(HORO_REDUCESCATTER),
        &change_rows_of_all,
        false,
        {tensors, token},
        {"reduced: T"},
-       {kTypes, name, grouped, reduction, before, after}},
+       {kTypes, name, grouped, place, at_call, reduction, before, after}},
       {"HoroAlltoall",
        kernel_of(HORO_ALLTOALL),
        &change_rows_of_alltoall,
        false,
        {tensors, "splits: int64", token},
        {"received: T", "rows: int64"},
-       {kTypes, name, grouped}},
+       {kTypes, name, grouped, place, at_call}},
       {"HoroSize", kernel_of(Fact::kSize), &make_scalar, true, {}, {"answer: int32"}, {}},
       {"HoroRank", kernel_of(Fact::kRank), &make_scalar, true, {}, {"answer: int32"}, {}},
       {"HoroLocalSize", kernel_of(Fact::kLocalSize), &make_scalar, true, {}, {"answer: int32"}, {}},

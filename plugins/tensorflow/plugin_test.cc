@@ -131,9 +131,11 @@ Api fake() {
   return api;
 }
 
-TF_OpKernelContext context_of(float value) {
+TF_OpKernelContext context_of(float value, const std::vector<int32_t>& token = {}) {
   const auto one = std::make_shared<std::vector<float>>(1, value);
-  return {{{1, {1}, one}, {4, {0}, std::make_shared<std::vector<float>>(1)}}, {}, {}, 0};
+  const auto numbers = std::make_shared<std::vector<float>>(token.size() + 1);
+  std::memcpy(numbers->data(), token.data(), token.size() * sizeof(int32_t));
+  return {{{1, {1}, one}, {3, {static_cast<int64_t>(token.size())}, numbers}}, {}, {}, 0};
 }
 
 /// A runtime of one rank that kernels find.
@@ -244,6 +246,27 @@ TEST_F(Kernels, NameTheIterationsOfALoopAndTheNamesComeAgain) {
     kernel_of(HORO_ALLREDUCE).compute(&kernel, &context);
     EXPECT_NE(context.failure.words.find(name), std::string::npos) << context.failure.words;
   }
+}
+
+TEST_F(Kernels, NameTheCallThatTheTokenTells) {
+  api_.get_iter_id = [](TF_OpKernelContext* context) { return context->iteration; };
+  Collective kernel = collective();
+  for (const auto& [place, name] : {std::pair(0, "'x@2'"), {1, "'x@2'"}, {2, "'x#3@2'"}, {3, "'x@2'"}}) {
+    TF_OpKernelContext context = context_of(4, {0, 1, 3});
+    context.iteration = 2;
+    context.inputs[0].type = 7;  // Which is refused, with the name.
+    kernel.place = place;
+    kernel_of(HORO_ALLREDUCE).compute(&kernel, &context);
+    EXPECT_NE(context.failure.words.find(name), std::string::npos) << context.failure.words;
+  }
+}
+
+TEST(Calls, AreReadOutOfTheNamesOfNodes) {
+  EXPECT_EQ(calls_in("horo_x"), "");
+  EXPECT_EQ(calls_in("while/body/_1/while/horo_x"), "");
+  EXPECT_EQ(calls_in("PartitionedCall_1/gradients/horo_x"), "PartitionedCall_1/");
+  EXPECT_EQ(calls_in("a/StatefulPartitionedCall/cond/then/_12/PartitionedCall_3/b/horo_x"),
+            "a/StatefulPartitionedCall/cond/then/PartitionedCall_3/");
 }
 
 TEST(Registration, OnlyFactsAreStatefulAndCollectivesAreAsynchronous) {

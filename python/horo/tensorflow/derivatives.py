@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from horo import _horo
-from horo.tensorflow.graph import token
+from horo.tensorflow.graph import identity_of_gradient, token
 from horo.tensorflow.library import ops
 from horo.world import world
 
@@ -18,10 +18,7 @@ _NO_FACTOR = 0x3FF0000000000000  # The bits of 1.0.
 
 
 def _common(op: Any) -> dict[str, Any]:
-    name = op.get_attr("tensor_name")
-    name = name.decode() if isinstance(name, bytes) else name
-    common = {key: op.get_attr(key) for key in ("grouped", "process_set_id")}
-    return {**common, "tensor_name": f"{name}.grad", "token": token()}
+    return {**{key: op.get_attr(key) for key in ("grouped", "process_set_id")}, **identity_of_gradient(op)}
 
 
 def _members(op: Any) -> list[int]:
@@ -44,7 +41,7 @@ def _broadcast(op: Any, *gradients: tf.Tensor) -> list[Any]:
     averages = _averages(op, list(gradients))
     if world.runtime.rank() != op.get_attr("root_rank"):
         # Who optimises a graph knows what times 0 is, leaves the operation out, and all other ranks wait for this one.
-        never = tf.cast(token()[0], tf.bool)
+        never = token()[0] < 0
         averages = [tf.where(never, one, tf.zeros_like(one)) for one in averages]
     return [*averages, None]
 

@@ -36,7 +36,7 @@ from horo.collectives import Adasum, Average, Max, Min, Product, Sum, reduction
 from horo.observe import start_timeline, stop_timeline
 from horo.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horo.tensorflow.errors import horo_errors
-from horo.tensorflow.graph import operation_name, token, unconverted
+from horo.tensorflow.graph import identity, unconverted
 from horo.tensorflow.library import ops
 from horo.world import world
 
@@ -64,21 +64,20 @@ def _run(
         world.runtime  # noqa: B018  Without init() that is what is wrong.
     number = process_set.number()
     family = f"grouped_{kind}" if grouped else kind
-    tensor_name = operation_name(family, name, number)
+    known = identity(family, name, number)
     try:
         with horo_errors():
             return getattr(ops(), f"horo_{kind}")(
                 tensors=tensors,
-                token=token(),
-                tensor_name=tensor_name,
                 grouped=grouped,
                 process_set_id=number,
-                name=re.sub(r"\W", "_", f"horo_{tensor_name}", flags=re.ASCII),
+                name=re.sub(r"\W", "_", f"horo_{known['tensor_name']}", flags=re.ASCII),
+                **known,
                 **special,
             )
     except ValueError:
         if tf.executing_eagerly():
-            world.take_back(tensor_name, family, number)
+            world.take_back(known["tensor_name"], family, number)
         raise
 
 
