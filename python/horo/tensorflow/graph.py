@@ -149,9 +149,9 @@ def identity_of_gradient(op: Any) -> dict[str, Any]:
     name = f"{name.decode() if isinstance(name, bytes) else name}.grad"
     if tf.executing_eagerly():
         return _at(name, _eager_token())
-    graph = _function_graph()
-    # It belongs to the same call as `op`, which has the numbers of that call.
-    return _at(name, op.inputs[-1], op.get_attr("place"), at_call=graph is not None and _is_made(graph))
+    known = _in_graph(name, op.get_attr("process_set_id"))
+    # A function that is made for the gradient belongs to the same call as `op`, which has the numbers of that call.
+    return {**known, "token": op.inputs[-1], "place": op.get_attr("place")} if known["at_call"] else known
 
 
 def _in_graph(name: str, process_set: int) -> dict[str, Any]:

@@ -146,3 +146,29 @@ def test_a_saved_function_has_its_operation(hvd: ModuleType, tmp_path: Path) -> 
     tf.saved_model.save(module, folder)
     for one in (module, tf.saved_model.load(folder)):
         assert one.total(tf.ones([2])).numpy().tolist() == [float(hvd.size())] * 2
+
+
+def test_two_gradients_through_one_operation(hvd: ModuleType) -> None:
+    v, w = tf.Variable(filled(2.0)), tf.Variable(filled(3.0))
+    here = hvd.rank() == 0
+
+    @tf.function
+    def step() -> list[tf.Tensor]:
+        with tf.GradientTape() as one, tf.GradientTape() as other:
+            done = hvd.allreduce(v * w, op=hvd.Sum, name="done")
+            gathered = hvd.allgather(v * w, name="gathered")
+            parts = hvd.reducescatter(v * w, op=hvd.Sum, name="parts")
+            losses = [
+                sum(tf.reduce_sum(late(each * 5.0, here)) for each in (done, gathered, parts)),
+                sum(tf.reduce_sum(late(each * 7.0, not here)) for each in (done, gathered, parts)),
+            ]
+        return [one.gradient(losses[0], v), other.gradient(losses[1], w)]
+
+    @tf.function
+    def twice() -> list[tf.Tensor]:
+        return [*step(), *step()]
+
+    # Of the gathered rows it is the average, of the parts times the number of ranks: Horovod's gradients.
+    wanted = [15.0 * (2 * hvd.size() + 1), 14.0 * (2 * hvd.size() + 1)]
+    assert values(step()) == wanted
+    assert values(twice()) == 2 * wanted
