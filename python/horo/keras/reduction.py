@@ -54,8 +54,9 @@ class GradientReduction:
         self._local.append(variable)
 
     def has_company(self) -> bool:
-        """Whether there is anybody to reduce with, or may be later."""
-        return self.settings.process_set.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+        """Whether there is anybody to reduce with, or may be later. A rank outside of the process set has nobody."""
+        ranks = self.settings.process_set
+        return ranks.included() and (ranks.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients that all ranks agree on. Those that are None stay so."""

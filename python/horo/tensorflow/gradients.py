@@ -55,10 +55,19 @@ class Reduction(NamedTuple):
             raise ValueError("num_groups is not negative")
         return self
 
+    def takes_part(self) -> bool:
+        """Whether this rank is in the process set. All are in the global one, before init() too."""
+        return self.process_set is global_process_set or self.process_set.included()
+
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Gradients of all ranks, None where there is none. Names come from the variables."""
+        """Gradients of all ranks, None where there is none. Names come from the variables.
+
+        A rank outside of the process set keeps its own.
+        """
         given = [dense(one) if self.sparse_as_dense else one for one in gradients]
         done: list[Any] = list(given)
+        if not self.takes_part():
+            return done
         sparse = [index for index, one in enumerate(given) if isinstance(one, tf.IndexedSlices)]
         for index in sparse:
             name = f"gradient.{name_of(variables[index])}"

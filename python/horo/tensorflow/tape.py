@@ -68,7 +68,7 @@ class _DistributedGradientTape(tf.GradientTape):
         return tf.nest.pack_sequence_as(sources, done)
 
     def _scaled(self, gradient: Any) -> Any:
-        if gradient is None or not self._horo_scale:
+        if gradient is None or not self._horo_scale or not self._horo_reduction.takes_part():
             return gradient
         members = self._horo_reduction.process_set
         if isinstance(gradient, tf.IndexedSlices):

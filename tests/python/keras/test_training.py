@@ -51,6 +51,26 @@ def test_ranks_of_a_process_set_train_by_themselves(hvd: ModuleType) -> None:
         hvd.remove_process_set(one)
 
 
+def test_ranks_outside_of_a_process_set_train_alone(hvd: ModuleType) -> None:
+    if hvd.size() < 3:
+        return
+    some = hvd.add_process_set([0, 1])
+    shared, local = keras.Variable([0.0], name="shared"), keras.Variable([0.0], name="local")
+    mine = 1.0 + hvd.rank()
+    for passes in (1, 2):
+        optimizer = hvd.PartialDistributedOptimizer(
+            sgd(1.0), process_set=some, op=hvd.Sum, backward_passes_per_step=passes
+        )
+        optimizer.register_local_var(local)
+        before = [one.item() for one in values([shared, local])]
+        for _ in range(passes):
+            gradient = keras.ops.convert_to_tensor(np.array([mine], "float32"))
+            optimizer.apply([gradient, gradient + 0.0], [shared, local])
+        steps = [one.item() - old for one, old in zip(values([shared, local]), before, strict=True)]
+        assert steps == ([-3.0 * passes, -mine * passes / 2] if some.included() else [-mine * passes] * 2)
+    hvd.remove_process_set(some)
+
+
 def test_local_variables_are_not_reduced(hvd: ModuleType) -> None:
     shared, local = keras.Variable([0.0], name="shared"), keras.Variable([0.0], name="local")
     optimizer = hvd.DistributedOptimizer(sgd(1.0), scale_local_gradients=False)

@@ -219,3 +219,34 @@ def test_process_sets_work_apart(hvd: ModuleType, mode: str) -> None:
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"not in|not a member|process set"):
             alone(tf.constant([5.0]))
     hvd.remove_process_set(mine)
+
+
+def test_ranks_outside_of_a_process_set_keep_their_gradients(hvd: ModuleType, mode: str) -> None:
+    if hvd.size() < 3:
+        pytest.skip("ranks reduce that others do not reduce with")
+    some = hvd.add_process_set([0, 1])
+    table, local = tf.Variable(tf.zeros([2, 1])), tf.Variable([0.0])
+    weights = tf.compat.v1.get_variable("weights", initializer=tf.zeros([1]), use_resource=True)
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, process_set=some, backward_passes_per_step=2, op=hvd.Sum)
+
+    @functools.partial(in_mode, mode)
+    def taped(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = x * tf.reduce_sum(tf.gather(table, [1]) + local + weights)
+        tape = hvd.DistributedGradientTape(tape, op=hvd.Sum, process_set=some)
+        tape.register_local_source(local)
+        return [tf.convert_to_tensor(one) for one in tape.gradient(loss, [table, local, weights])]
+
+    @functools.partial(in_mode, mode)
+    def step(x: tf.Tensor) -> None:
+        optimizer.apply_gradients(optimizer.compute_gradients(lambda: x * weights[0], [weights]))
+
+    mine = float(hvd.rank() + 1)
+    total = 3.0 if some.included() else mine
+    got = [one.numpy().tolist() for one in taped(tf.constant(mine))]
+    assert got == [[[0.0], [total]], [mine / 2 if some.included() else mine], [total]]
+    for passes, wanted in ((1, 0.0), (2, -2 * total)):
+        step(tf.constant(mine))
+        assert weights.numpy().tolist() == [wanted], passes
+    hvd.remove_process_set(some)
