@@ -66,7 +66,7 @@ class _Names:
         for process_set, name in self.names:
             outer.place(process_set, name, outer.number(process_set, name))
         graph = _function_graph()
-        if graph is None or _is_made(graph):
+        if graph is None or not _is_traced(graph):
             return tf.constant(outer.numbers[start:], tf.int32)
         return token()[start : start + len(self.names)]
 
@@ -89,15 +89,15 @@ def _eager_token() -> tf.Tensor:
         return _constant([0] * _TOKEN_SIZE)
 
 
-def token() -> tf.Tensor:
+def token(asked: bool | None = None) -> tf.Tensor:
     """An input with the numbers of operations, which is no constant of the graph.
 
     An operation whose inputs are all constants would be run once by those who optimise the graph, on each rank at
     another time and as often as that rank traces; and collective operations cannot be marked as stateful, which would
-    run them one after the other.
+    run them one after the other. `asked`: whether TensorFlow asks for it with each call of the function around.
     """
     graph = _function_graph()
-    if tf.executing_eagerly() or (graph is not None and _is_made(graph)):
+    if tf.executing_eagerly() or not (_is_traced(graph) if asked is None else asked):
         return _eager_token()
     if graph is None:
         return tf.zeros([_TOKEN_SIZE], tf.int32)
@@ -114,14 +114,18 @@ def token() -> tf.Tensor:
 
 def _function_graph() -> Any:
     """The graph of the tf.function that is being traced, or None."""
-    graph = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
+    return None if tf.executing_eagerly() else _function_of(tf.compat.v1.get_default_graph())
+
+
+def _function_of(graph: Any) -> Any:
     while graph is not None and type(graph).__name__ != _FUNCTION and hasattr(graph, "outer_graph"):
         graph = graph.outer_graph
     return graph if graph is not None and type(graph).__name__ == _FUNCTION else None
 
 
-def _is_made(graph: Any) -> bool:
-    return graph.name.startswith(_MADE)
+def _is_traced(graph: Any) -> bool:
+    """Whether the program has written that function, and not TensorFlow."""
+    return graph is None or not graph.name.startswith(_MADE)
 
 
 def _names_here() -> _Names:
@@ -140,7 +144,7 @@ def identity(family: str, name: str | None, process_set: int) -> dict[str, Any]:
     if name is None:
         graph = _function_graph() or tf.compat.v1.get_default_graph()
         name = f"{getattr(graph, 'name', 'graph')}.noname"
-    return _in_graph(f"{family}.{name}", process_set)
+    return _in_graph(f"{family}.{name}", process_set, _is_traced(_function_graph()))
 
 
 def identity_of_gradient(op: Any) -> dict[str, Any]:
@@ -149,17 +153,18 @@ def identity_of_gradient(op: Any) -> dict[str, Any]:
     name = f"{name.decode() if isinstance(name, bytes) else name}.grad"
     if tf.executing_eagerly():
         return _at(name, _eager_token())
-    known = _in_graph(name, op.get_attr("process_set_id"))
-    # A function that is made for the gradient belongs to the same call as `op`, which has the numbers of that call.
-    return {**known, "token": op.inputs[-1], "place": op.get_attr("place")} if known["at_call"] else known
-
-
-def _in_graph(name: str, process_set: int) -> dict[str, Any]:
     graph = _function_graph()
+    # For one tape in a function TensorFlow traces the gradient inside of the function that it is of, and calls that as
+    # it calls others. For several it makes a function of it that has the inputs of one call of the other.
+    asked = _is_traced(graph) or graph.outer_graph is _function_of(op.graph)
+    known = _in_graph(name, op.get_attr("process_set_id"), asked)
+    return known if asked else {**known, "token": op.inputs[-1], "place": op.get_attr("place")}
+
+
+def _in_graph(name: str, process_set: int, asked: bool) -> dict[str, Any]:
     names = _names_here()
     name = _numbered(name, names.number(process_set, name))
-    made = graph is not None and _is_made(graph)
-    return _at(name, token(), 0 if made else names.place(process_set, name, 1), made)
+    return _at(name, token(asked), names.place(process_set, name, 1) if asked else 0, at_call=not asked)
 
 
 def _at(name: str, where: tf.Tensor, place: int = 0, at_call: bool = False) -> dict[str, Any]:

@@ -91,6 +91,8 @@ def test_gradients_of_calls(hvd: ModuleType) -> None:
 
     @tf.function
     def step() -> list[tf.Tensor]:
+        if hvd.rank() == 0:
+            tf.function(lambda x: x + 1.0)(filled(1.0))  # Which only this rank calls.
         with tf.GradientTape() as tape:
             first, second = total(v), total(w)
             loss = tf.reduce_sum(late(first, hvd.rank() == 0) * 5.0 + late(second, hvd.rank() == 1) * 7.0)
