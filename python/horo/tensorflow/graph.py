@@ -97,19 +97,35 @@ def token(asked: bool | None = None) -> tf.Tensor:
     run them one after the other. `asked`: whether TensorFlow asks for it with each call of the function around.
     """
     graph = _function_graph()
-    if tf.executing_eagerly() or not (_is_traced(graph) if asked is None else asked):
+    if tf.executing_eagerly():
         return _eager_token()
     if graph is None:
         return tf.zeros([_TOKEN_SIZE], tf.int32)
+    if not (_is_traced(graph) if asked is None else asked):
+        return _brought(_eager_token(), graph)
     captures = getattr(graph, "function_captures", None)
     if not hasattr(captures, "by_ref_external"):
-        return _eager_token()  # An old TensorFlow, with which calls cannot be told apart.
+        return _brought(_eager_token(), graph)  # An old TensorFlow, with which calls cannot be told apart.
     if _TOKEN not in captures.by_ref_internal:
         at_call = _names_here().at_call
         graph.capture_call_time_value(at_call, tf.TensorSpec([None], tf.int32, "horo_token"), _TOKEN)
-        graph.capture(_eager_token())  # What takes its place in a saved model.
+        if _is_traced(graph):
+            graph.capture(_eager_token())  # What takes its place in a saved model.
         captures.by_ref_external[_TOKEN] = at_call  # Around it TensorFlow has put what lets all calls share a value.
-    return captures.by_ref_internal[_TOKEN]
+    return _brought(captures.by_ref_internal[_TOKEN], graph)
+
+
+def _brought(tensor: tf.Tensor, function: Any) -> tf.Tensor:
+    """Into the condition or loop that is being traced, through those around it: gradients of conditions fail for what
+    comes from further out."""
+    inside = []
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not function:
+        inside.append(graph)
+        graph = graph.outer_graph
+    for one in (function, *reversed(inside)):
+        tensor = one.capture(tensor)
+    return tensor
 
 
 def _function_graph() -> Any:

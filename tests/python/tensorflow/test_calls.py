@@ -174,3 +174,29 @@ def test_two_gradients_through_one_operation(hvd: ModuleType) -> None:
     wanted = [15.0 * (2 * hvd.size() + 1), 14.0 * (2 * hvd.size() + 1)]
     assert values(step()) == wanted
     assert values(twice()) == 2 * wanted
+
+
+def test_gradients_through_loops_and_conditions(hvd: ModuleType) -> None:
+    @tf.function
+    def total(x: tf.Tensor) -> tf.Tensor:
+        return hvd.allreduce(x, op=hvd.Sum)
+
+    @tf.function
+    def step(x: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = x
+            for index in tf.range(3):
+                if index > 0:  # noqa: SIM108  A condition of the graph.
+                    y = total(y) + total(2.0 * y) + hvd.allreduce(y, op=hvd.Sum)
+                else:
+                    y = 5.0 * hvd.broadcast(y, 0)
+        return tape.gradient(y, x)
+
+    @tf.function
+    def twice(x: tf.Tensor) -> list[tf.Tensor]:
+        return [step(x), step(2.0 * x)]
+
+    # Each rank's gradient of a broadcast is the average of all, and all of it is the root's.
+    wanted = (4.0 * hvd.size()) ** 2 * 5.0 if hvd.rank() == 0 else 0.0
+    assert [float(one) for one in twice(tf.constant(1.0))] == [wanted] * 2
