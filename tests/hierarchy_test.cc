@@ -216,7 +216,7 @@ Operation differing(const Operation& operation, Odd how) {
     other = operation;
     other.kind = Kind::kAllreduce;
     other.counts.clear();
-    other.count = (5 << 20) / sizeof(uint64_t);  // More than a slot.
+    other.count = 600'000;  // More than a slot.
     return other;
   }
   if (operation.counts.empty()) {
@@ -240,11 +240,11 @@ Operation of_kind(Kind kind, int size, uint64_t count) {
 TEST_P(Hosts, AMismatchFailsOnAllAndTheGroupGoesOn) {
   const std::string hosts = GetParam();
   JobOptions options = on_hosts(hosts);
-  options.environment["HORO_STAGING"] = "8MiB";
+  options.environment["HORO_STAGING"] = "4MiB";
   auto job = Job::start(options, [&](group::Engine& engine) {
     group::Group& world = engine.world();
     uint64_t number = 0;
-    std::vector<uint64_t> in(700'000, 1), out(700'000);
+    std::vector<uint64_t> in(600'000, 1), out(600'000);
     for (Kind kind : {Kind::kAllreduce, Kind::kBroadcast, Kind::kAllgather, Kind::kGather, Kind::kScatter,
                       Kind::kReduceScatter, Kind::kReduce}) {
       for (uint64_t count : {600, 60'000}) {

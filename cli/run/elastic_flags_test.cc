@@ -8,14 +8,28 @@ namespace {
 
 bool contains(const std::string& all, const std::string& words) { return all.find(words) != all.npos; }
 
-Result<RunOptions> options_of(const std::vector<std::string>& words) {
+Result<RunOptions> options_of(const std::vector<std::string>& words, const Environment& environment = {}) {
   HORO_ASSIGN(FlagValues flags, parse_flags(words));
-  return make_options(std::move(flags), Environment());
+  return make_options(std::move(flags), environment);
 }
 
 std::string error_of(const std::vector<std::string>& words) {
   const auto options = options_of(words);
   return options.ok() ? "" : options.status().message();
+}
+
+TEST(ElasticFlags, TheLauncherWaitsAsLongAsTheRanksDo) {
+  const auto seconds = [](const std::vector<std::string>& words, const char* variable, const char* value) {
+    const auto options = options_of(words, Environment(Environment::Variables{{variable, value}}));
+    return options.ok() ? std::chrono::duration<double>(options->elastic.timeout).count() : -1;
+  };
+  const std::vector<std::string> plain = {"-np", "2", "--min-np", "1", "x"};
+  const std::vector<std::string> flagged = {"-np", "2", "--min-np", "1", "--elastic-timeout", "7", "x"};
+  EXPECT_EQ(seconds(plain, "HOME", "/"), 600);
+  EXPECT_EQ(seconds(plain, "HORO_ELASTIC_TIMEOUT", "3"), 3);
+  EXPECT_EQ(seconds(plain, "HOROVOD_ELASTIC_TIMEOUT", "4"), 4);
+  EXPECT_EQ(seconds(flagged, "HORO_ELASTIC_TIMEOUT", "3"), 7);
+  EXPECT_EQ(seconds(plain, "HORO_ELASTIC_TIMEOUT", "soon"), -1);
 }
 
 TEST(ElasticFlags, AnElasticJobTakesAllSlotsUpToItsMost) {

@@ -12,6 +12,7 @@
 #include "cli/run/discovery.h"
 
 #include "horo/api/horo.h"
+#include "horo/api/python_knobs.h"
 #include "horo/base/text.h"
 #include "horo/net/poller.h"
 #include "horo/rendezvous/knobs.h"
@@ -135,13 +136,21 @@ Result<SshOptions> ssh_of(const FlagValues& flags, Duration start_timeout) {
   return ssh;
 }
 
+/// By the ranks' own variable if there is no flag: they wait as long.
+Result<Duration> elastic_timeout_of(const FlagValues& flags, const Environment& environment) {
+  if (flags.has("--elastic-timeout")) return seconds_of(number_of(flags, "--elastic-timeout", 0));
+  const Knob* only[] = {&api::kElasticTimeout};
+  HORO_ASSIGN(const Config config, Config::read({KnobTable(only)}, environment));
+  return seconds_of(static_cast<double>(config.get(api::kElasticTimeout)));
+}
+
 /// What the flags say; the hosts come later. As Horovod has it: --min-np is -np if it is not given.
-Result<ElasticOptions> elastic_of(const FlagValues& flags) {
+Result<ElasticOptions> elastic_of(const FlagValues& flags, const Environment& environment) {
   ElasticOptions elastic;
   elastic.script = flags.find("--host-discovery-script").value_or("");
   elastic.wanted = flags.has("--min-num-proc") || flags.has("--max-num-proc") || !elastic.script.empty();
   elastic.slots_per_host = static_cast<int>(number_of(flags, "--slots-per-host", 1));
-  elastic.timeout = seconds_of(number_of(flags, "--elastic-timeout", 600));
+  HORO_ASSIGN(elastic.timeout, elastic_timeout_of(flags, environment));
   const auto wanted = static_cast<int>(number_of(flags, "--num-proc", 0));
   elastic.least = static_cast<int>(number_of(flags, "--min-num-proc", std::max(wanted, 1)));
   elastic.most = static_cast<int>(number_of(flags, "--max-num-proc", 0));
@@ -234,7 +243,7 @@ Result<RunOptions> make_options(FlagValues flags, const Environment& environment
   options.command = flags.command;
   if (options.command.empty())
     return invalid("no command: what are the ranks to run? (horo run -np 4 python train.py)");
-  HORO_ASSIGN(options.elastic, elastic_of(flags));
+  HORO_ASSIGN(options.elastic, elastic_of(flags, environment));
   HORO_TRY(check_elastic(flags, options));
   HORO_ASSIGN(options.placement, placement_of(flags, options.elastic));
   options.variables = variables_of(flags, horo_knobs_markdown());
