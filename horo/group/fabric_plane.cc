@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <new>
 
 #include "horo/base/text.h"
@@ -32,6 +33,14 @@ bool overlap(const std::byte* a, uint64_t a_bytes, const std::byte* b, uint64_t 
   return a != nullptr && b != nullptr && before(a, b + b_bytes) && before(b, a + a_bytes);
 }
 
+/// MPI counts in int. What each member sends and gets in an alltoall is its own: the others must hear that it is too
+/// much, or they wait in it for ever.
+bool is_too_much(const collective::Operation& operation, uint64_t results) {
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int>::max());
+  const uint64_t most = kMost / size_of(operation.dtype);
+  return operation.kind == Kind::kAlltoall && (operation.total() > most || results > most);
+}
+
 bool works_in_place(Kind kind) {
   return kind == Kind::kAllreduce || kind == Kind::kReduce || kind == Kind::kBroadcast || kind == Kind::kSendRecv;
 }
@@ -51,9 +60,11 @@ Status FabricPlane::run(const Job& job) {
   // An allreduce is scaled where its result will be; all others must not touch what they were handed.
   const bool scales_result = scales && operation.kind == Kind::kAllreduce;
   const bool copies = (scales || moves) && !scales_result;
-  const std::unique_ptr<std::byte[]> copy(copies ? new (std::nothrow) std::byte[count * width] : nullptr);
+  const bool too_much = is_too_much(operation, results);
+  const bool takes = copies && !too_much;
+  const std::unique_ptr<std::byte[]> copy(takes ? new (std::nothrow) std::byte[count * width] : nullptr);
   transport::Signature signature = signature_of(operation, 0);
-  if (copies && copy == nullptr) signature.kind = Kind::kRefused;
+  if (too_much || (copies && copy == nullptr)) signature.kind = Kind::kRefused;
   HORO_TRY(agree(job.number, signature));
   if (operation.kind == Kind::kBarrier) return {};
   if (scales_result) {
@@ -99,7 +110,9 @@ Status FabricPlane::tell_apart(uint64_t number, const transport::Signature& mine
       std::find_if(all.begin(), all.end(), [](const auto& one) { return one.kind == Kind::kRefused; });
   if (refusing != all.end()) {
     const int rank = ranks_[static_cast<size_t>(refusing - all.begin())];
-    return Status(Code::kUnavailable, text("rank ", rank, " has no memory for a copy of its input"));
+    return Status(Code::kUnavailable, text("rank ", rank,
+                                           " has no memory for a copy of its input, or more than 2 GiB to "
+                                           "send or to get in an alltoall; split it"));
   }
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one != all.front(); });
   std::string words = "they have called a different number of operations";

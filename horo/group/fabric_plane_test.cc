@@ -110,6 +110,24 @@ TEST(FabricPlane, CallsThatDifferFailOnAllMembersAndNameBoth) {
   EXPECT_EQ(meeting.runs[0], 2) << "nobody has begun";
 }
 
+TEST(FabricPlane, AnAlltoallThatIsTooMuchForOneMemberBeginsOnNone) {
+  Meeting meeting;
+  const auto to_the_second = [](int member) {
+    const uint64_t much = uint64_t{1} << 30;
+    Operation operation;
+    operation.kind = Kind::kAlltoall;
+    operation.dtype = DType::kU8;
+    operation.counts = {0, much, 0};
+    operation.receive_counts = member == 1 ? std::vector<uint64_t>(kMembers, much) : std::vector<uint64_t>(kMembers);
+    return operation;
+  };
+  for (const Status& status : outcomes(meeting, to_the_second)) {
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    EXPECT_NE(status.message().find("rank 5 has"), std::string::npos) << status;
+  }
+  EXPECT_EQ(meeting.runs[0], 2) << "nobody has begun";
+}
+
 TEST(FabricPlane, FactorsBelongToTheCall) {
   const auto different = [](int member) {
     Operation operation = sum_of(4);

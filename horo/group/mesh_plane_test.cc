@@ -38,8 +38,9 @@ TEST(MeshPlane, RetainsTheLastResultUntilTwoOthersHaveSucceeded) {
   const collective::Shape shape(std::vector<int>{0, 1});
   const collective::Table table;
   const auto member = [&](int rank) {
-    MeshPlane plane(std::make_unique<Borrowed>(fabric.mesh(rank)), shape, table,
-                    [&](const collective::Operation& operation) { return collective::select(operation, shape, table); });
+    MeshPlane plane(
+        std::make_unique<Borrowed>(fabric.mesh(rank)), shape, table,
+        [&](const collective::Operation& operation) { return collective::select(operation, shape, table); });
     std::vector<float> data(1000, 1.0F);
     auto* const bytes = reinterpret_cast<std::byte*>(data.data());
     const auto run = [&](uint64_t number, uint64_t count) {
