@@ -2,6 +2,7 @@
 #include "horo/engine/metrics.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
 
@@ -131,13 +132,14 @@ Result<std::string> fetch(const net::Address& at) {
   }
 }
 
-/// A port that is free now, and the one after it.
+/// A port at which nobody listens, nor at the one after it: below those that the kernel gives to connections, of which
+/// one may be in use before the job opens it.
 uint16_t free_port() {
-  for (int i = 0; i < 50; ++i) {
-    auto first = net::ListenSocket::listen(net::Address::loopback());
-    if (!first.ok() || first->address().port() == 65535) continue;
-    const auto port = static_cast<uint16_t>(first->address().port() + 1);
-    if (net::ListenSocket::listen(net::Address::loopback(port)).ok()) return first->address().port();
+  constexpr int kFirst = 10000, kPorts = 20000;
+  const auto is_free = [](uint16_t port) { return net::ListenSocket::listen(net::Address::loopback(port)).ok(); };
+  for (int i = 0; i < 100; ++i) {
+    const auto port = static_cast<uint16_t>(kFirst + 2 * (getpid() + i) % kPorts);
+    if (is_free(port) && is_free(static_cast<uint16_t>(port + 1))) return port;
   }
   return 0;
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import jobs
 import torch
 import torch.distributed as dist
 
@@ -85,7 +85,7 @@ def it_stands_beside_another_back_end_and_horo_itself(rank: int, size: int, wher
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=size)
     first, second = dist.new_group(backend="horo"), dist.new_group([0, 1], backend="horo")
     assert first.engine is not second.engine
-    port = [free_port()] if rank == 0 else [0]
+    port = [jobs.free_port()] if rank == 0 else [0]
     dist.broadcast_object_list(port, 0)
     os.environ.update(HORO_RANK=str(rank), HORO_SIZE=str(size), HORO_STORE=f"127.0.0.1:{port[0]}")
     horo.init()
@@ -273,12 +273,6 @@ def one_rank_is_a_group_too(rank: int, size: int, where: str) -> None:
     horo.torch.monitored_barrier()
     assert value.tolist() == [2.0] * 3
     dist.destroy_process_group()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fork(body: Callable[[int, int, str], None], rank: int, size: int, where: str) -> int:

@@ -137,7 +137,7 @@ def served() -> None:
 
 
 def test_the_launcher_has_metrics_served() -> None:
-    jobs.launch(2, served, flags=["--metrics-port", str(jobs.free_port())])
+    jobs.launch(2, served, flags=["--metrics-port", str(jobs.free_port(2))])
 
 
 def test_functions_need_a_job() -> None:

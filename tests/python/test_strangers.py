@@ -39,7 +39,7 @@ def test_all_listening_sockets_of_a_process_are_found() -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--metrics-port", "PORT", "--min-np", "1")], ids=["plain", "elastic, metrics"])
 def test_a_job_of_horo_run_goes_on_among_strangers(flags: tuple[str, ...], tmp_path: Path) -> None:
-    port = str(jobs.free_port())
+    port = str(jobs.free_port(2))
     script = (
         f"import sys, json; sys.path.insert(0, {str(Path(__file__).parent)!r}); import strangers\n"
         f"result = strangers.go_on_among_strangers({str(tmp_path)!r})\n"
@@ -57,9 +57,9 @@ def test_a_job_of_horo_run_goes_on_among_strangers(flags: tuple[str, ...], tmp_p
     lines = [line for line in done.stdout.splitlines() if ":RESULT " in line]
     results = [json.loads(line.partition(":RESULT ")[2]) for line in sorted(lines)]
     assert len(results) == 2, done.stdout
+    assert len(results[0]["metrics"]) == (2 if flags else 0), done.stderr
     # A tcp and a Unix socket of each rank, and the store in the launcher.
     strangers.expect_unharmed(results, 5 + (2 if flags else 0))
-    assert len(results[0]["metrics"]) == (2 if flags else 0), results[0]
     assert not (tmp_path / "canary").exists()
 
 
