@@ -335,8 +335,11 @@ void Control::on_message(Link& link, const net::Message& message) {
       return fade(link.rank);
     case ControlType::kMembership: {
       auto decoded = rendezvous::decode_message(message.payload, options_.size);
-      if (decoded.ok()) return step(input::Received{link.rank, std::move(*decoded)});
-      return log_.error("rank ", link.rank, " sent a damaged membership message: ", decoded.status());
+      if (!decoded.ok()) {
+        return log_.error("rank ", link.rank, " sent a damaged membership message: ", decoded.status());
+      }
+      step(input::Received{link.rank, std::move(*decoded)});
+      return release_groups();  // It may tell of losses.
     }
     case ControlType::kAbandon: {
       auto group = groups_.find(header.group);
@@ -353,12 +356,9 @@ void Control::on_message(Link& link, const net::Message& message) {
     case ControlType::kServe: {
       auto group = groups_.find(header.group);
       if (group == groups_.end()) return;
-      auto& whole = partly_served_[{header.group, header.operation}];
-      if (header.offset != whole.size()) whole.clear();
-      whole.insert(whole.end(), message.payload.begin(), message.payload.end());
-      if (header.flags == 0) return;  // More to come.
-      group->second->accept_served(header.operation, std::move(whole));
-      partly_served_.erase({header.group, header.operation});
+      const bool last = header.flags != 0;
+      auto whole = partly_served_.add(header.group, header.operation, header.offset, message.payload, last);
+      if (whole) group->second->accept_served(header.operation, std::move(*whole));
       return;
     }
     case ControlType::kJoinGroup: {

@@ -20,6 +20,7 @@
 #include "horo/group/group.h"
 #include "horo/group/group_message.h"
 #include "horo/group/link.h"
+#include "horo/group/partly_served.h"
 #include "horo/net/listener.h"
 #include "horo/net/poller.h"
 #include "horo/net/wake.h"
@@ -228,7 +229,7 @@ class Control : public GroupHost {
   };
   std::map<uint64_t, std::map<int, Departure>> departed_;  ///< Who has left which group.
   std::vector<Serving> serving_;
-  std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> partly_served_;
+  PartlyServed partly_served_;
 
   // Shared with callers.
   mutable std::mutex mutex_;

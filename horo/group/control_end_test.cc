@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <future>
+#include <map>
 #include <thread>
 #include <vector>
 
@@ -66,45 +67,52 @@ class LonePlane : public Plane {
   std::promise<void> running_, revoked_;
 };
 
-/// Ranks 0 and 1 live; rank 2 is no more than its two links. Rank 0 has completed an operation that rank 1 is in.
+/// Ranks 0 and 1 live; the others are no more than two links each. Rank 0 has completed an operation that rank 1 is in.
 class EndedGroup : public ::testing::Test {
  protected:
-  EndedGroup() : key_(std::make_shared<const net::Key>(net::Key::random().value())) {
-    for (int rank = 0; rank < 3; ++rank) {
-      ranks_.push_back(std::make_unique<Rank>(rank, key_, std::chrono::seconds(20), 3));
+  explicit EndedGroup(int size = 3) : key_(std::make_shared<const net::Key>(net::Key::random().value())) {
+    for (int rank = 0; rank < size; ++rank) {
+      ranks_.push_back(std::make_unique<Rank>(rank, key_, std::chrono::seconds(20), size));
     }
     auto link = connect_link(ranks_[1]->self, ranks_[1]->address, ranks_[0]->address, soon());
     EXPECT_TRUE(link.ok()) << link.status();
     EXPECT_TRUE(ranks_[1]->control->add_link(std::move(*link)).ok());
     for (size_t rank : {0, 1}) {
-      auto doomed = connect_link(ranks_[2]->self, ranks_[2]->address, ranks_[rank]->address, soon());
-      EXPECT_TRUE(doomed.ok()) << doomed.status();
-      if (doomed.ok()) doomed_.push_back(std::move(*doomed));
+      for (size_t other = 2; other < ranks_.size(); ++other) {
+        auto mute = connect_link(ranks_[other]->self, ranks_[other]->address, ranks_[rank]->address, soon());
+        EXPECT_TRUE(mute.ok()) << mute.status();
+        if (mute.ok()) mute_[other].push_back(std::move(*mute));
+      }
       EXPECT_TRUE(ranks_[rank]->control->wait_for_links(soon()).ok());
     }
-    auto zero = add(0, LonePlane::Fate::kSucceeds);
+    group_of_zero_ = add(0, LonePlane::Fate::kSucceeds).first;
+    complete(*group_of_zero_);
     auto one = add(1, LonePlane::Fate::kWaits);
-    group_of_zero_ = zero.first;
-    const std::vector<uint64_t> in(kCount, 1);
-    std::vector<uint64_t> out(kCount);
-    const auto bytes = [](auto& values) { return std::as_writable_bytes(std::span(values)).data(); };
-    EXPECT_TRUE(group_of_zero_->run(allreduce(), std::as_bytes(std::span(in)).data(), bytes(out)).ok());
-    outcome_ = std::async(std::launch::async, [this, group = one.first, in, bytes] {
-      return group->run(allreduce(), std::as_bytes(std::span(in)).data(), bytes(out_));
+    outcome_ = std::async(std::launch::async, [this, group = one.first] {
+      const std::vector<uint64_t> in(kCount, 1);
+      return group->run(allreduce(), std::as_bytes(std::span(in)).data(), bytes_of(out_));
     });
     one.second->await_running();
+  }
+
+  static std::byte* bytes_of(std::vector<uint64_t>& values) { return std::as_writable_bytes(std::span(values)).data(); }
+
+  static void complete(Group& group) {
+    std::vector<uint64_t> values(kCount, 1);
+    EXPECT_TRUE(group.run(allreduce(), bytes_of(values), bytes_of(values)).ok());
   }
 
   ~EndedGroup() override {
     for (const auto& rank : ranks_) rank->control->stop();
   }
 
-  std::pair<std::shared_ptr<Group>, LonePlane*> add(int rank, LonePlane::Fate fate) {
+  std::pair<std::shared_ptr<Group>, LonePlane*> add(int rank, LonePlane::Fate fate, uint64_t id = kGroup,
+                                                    std::vector<int> members = {0, 1, 2}) {
     auto plane = std::make_unique<LonePlane>(fate);
     LonePlane* const seen = plane.get();
     GroupOptions options;
-    options.id = kGroup;
-    options.ranks = {0, 1, 2};
+    options.id = id;
+    options.ranks = std::move(members);
     options.member = rank;
     options.shape = collective::Shape::on_one_host(3);
     options.settle_limit = std::chrono::seconds(5);
@@ -122,7 +130,7 @@ class EndedGroup : public ::testing::Test {
   }
 
   void lose_rank_two() {
-    for (Link& link : doomed_) link.channel.socket().shutdown_send();
+    for (Link& link : mute_[2]) link.channel.socket().shutdown_send();
   }
 
   void expect_rank_one_to_succeed() {
@@ -130,12 +138,11 @@ class EndedGroup : public ::testing::Test {
     const Status status = outcome_.get();
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(out_, std::vector<uint64_t>(kCount, kResult));
-    EXPECT_EQ(ranks_[0]->control->members_without({2}, soon()), (std::vector<int>{0, 1}));
   }
 
   std::shared_ptr<const net::Key> key_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<Link> doomed_;
+  std::map<size_t, std::vector<Link>> mute_;  ///< To ranks 0 and 1.
   std::shared_ptr<Group> group_of_zero_;
   std::vector<uint64_t> out_ = std::vector<uint64_t>(kCount);
   std::future<Status> outcome_;
@@ -146,6 +153,7 @@ TEST_F(EndedGroup, BeforeALossIsKnownItsLastResultCountsForTheOthers) {
   end_group_of_zero();
   lose_rank_two();
   expect_rank_one_to_succeed();
+  EXPECT_EQ(ranks_[0]->control->members_without({2}, soon()), (std::vector<int>{0, 1}));
 }
 
 TEST_F(EndedGroup, AfterALossIsKnownItsResultsAreServedToTheEnd) {
@@ -162,6 +170,29 @@ TEST_F(EndedGroup, AfterALossIsKnownItsResultsAreServedToTheEnd) {
   end_group_of_zero();
   go_on.set_value();
   holder.join();
+  expect_rank_one_to_succeed();
+}
+
+class ServingGroups : public EndedGroup {
+ protected:
+  ServingGroups() : EndedGroup(4) {}
+};
+
+TEST_F(ServingGroups, OneWhoDoesNotReadItsResultKeepsNobodyElseWaiting) {
+  constexpr uint64_t kSooner = kGroup - 1;
+  auto sooner = add(0, LonePlane::Fate::kSucceeds, kSooner, {0, 2, 3}).first;
+  complete(*sooner);
+  lose_rank_two();
+  // Rank 3 says that it lacks the result, and stops.
+  rendezvous::Message flush{rendezvous::MessageKind::kFlush, 0, {}, {{kSooner, 0, 0}}};
+  flush.lost.add({2, rendezvous::LossReason::kKilled});
+  net::FrameHeader header;
+  header.type = static_cast<uint8_t>(ControlType::kMembership);
+  header.source = 3;
+  for (Link& link : mute_[3]) {
+    ASSERT_TRUE(link.channel.send(header, rendezvous::encode(flush)).ok());
+    ASSERT_TRUE(link.channel.flush(soon()).ok());
+  }
   expect_rank_one_to_succeed();
 }
 

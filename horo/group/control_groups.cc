@@ -261,7 +261,7 @@ void Control::remove_group(const Group& group, std::function<void()> release) {
     retired.others.erase(options_.self.rank);
     retired.progress = group.progress();
     retired.results = group.results();
-    std::erase_if(partly_served_, [&](const auto& part) { return part.first.first == group.id(); });
+    partly_served_.forget(group.id());
     // What was decided about it and has not come is for nobody here.
     step(rendezvous::input::Settled{membership_.epoch(), group.id()});
     say_left(group, ControlType::kEndGroup);

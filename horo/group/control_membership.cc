@@ -163,7 +163,7 @@ void Control::serve_more() {
   for (auto it = serving_.begin(); it != serving_.end();) {
     const auto result = retained(it->group, it->operation);
     auto link = links_.find(it->to);
-    if (!result || link == links_.end() || link->second->channel.fd() < 0) {
+    if (!result || link == links_.end() || link->second->channel.fd() < 0 || membership_.lost().contains(it->to)) {
       it = serving_.erase(it);
       continue;
     }
@@ -175,8 +175,7 @@ void Control::serve_more() {
            {it->group, it->operation, it->offset, done});
       it->offset += bytes;
     }
-    if (!done) return;  // The channel's readiness brings us back.
-    it = serving_.erase(it);
+    it = done ? serving_.erase(it) : it + 1;  // The channel's readiness brings us back.
   }
 }
 

@@ -257,7 +257,8 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   group_options.ranks = ranks;
   group_options.member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
   group_options.shape = shape_of(ranks);
-  group_options.settle_limit = options_.config.get(kTimeout);
+  // The members that do not answer are given up after one of these, and the agreement begins anew.
+  group_options.settle_limit = 2 * options_.config.get(kTimeout);
   group_options.ways = {other_ways(collective::Kind::kAllreduce, *plane, group_options.shape),
                         other_ways(collective::Kind::kAllgather, *plane, group_options.shape)};
   group_options.core = core_;

@@ -66,6 +66,7 @@ Status FabricPlane::run(const Job& job) {
   transport::Signature signature = signature_of(operation, 0);
   if (too_much || (copies && copy == nullptr)) signature.kind = Kind::kRefused;
   HORO_TRY(agree(job.number, signature));
+  if (signature.kind == Kind::kRefused) return refused_by(member_).with_operation(job.number);  // By all of them alike.
   if (operation.kind == Kind::kBarrier) return {};
   if (scales_result) {
     kernel::scale(operation.dtype)(job.out, job.in, count, before);
@@ -109,10 +110,7 @@ Status FabricPlane::tell_apart(uint64_t number, const transport::Signature& mine
   const auto refusing =
       std::find_if(all.begin(), all.end(), [](const auto& one) { return one.kind == Kind::kRefused; });
   if (refusing != all.end()) {
-    const int rank = ranks_[static_cast<size_t>(refusing - all.begin())];
-    return Status(Code::kUnavailable, text("rank ", rank,
-                                           " has no memory for a copy of its input, or more than 2 GiB to "
-                                           "send or to get in an alltoall; split it"));
+    return refused_by(static_cast<int>(refusing - all.begin()));
   }
   const auto other = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one != all.front(); });
   std::string words = "they have called a different number of operations";
@@ -124,6 +122,12 @@ Status FabricPlane::tell_apart(uint64_t number, const transport::Signature& mine
   }
   return Status(Code::kMismatch, text("the ranks disagree about operation ", number, ": ", words,
                                       "; call the same operations in the same order on all ranks"));
+}
+
+Status FabricPlane::refused_by(int member) const {
+  return Status(Code::kUnavailable, text("rank ", ranks_[static_cast<size_t>(member)],
+                                         " has no memory for a copy of its input, or more than 2 GiB to "
+                                         "send or to get in an alltoall; split it"));
 }
 
 Status FabricPlane::run_scaled(const Job& job, const std::byte* in) {

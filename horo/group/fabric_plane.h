@@ -37,6 +37,7 @@ class FabricPlane : public Plane {
   /// reduction of a few words, and is a barrier.
   Status agree(uint64_t number, const transport::Signature& mine);
   Status tell_apart(uint64_t number, const transport::Signature& mine);
+  Status refused_by(int member) const;
   Status run_scaled(const Job& job, const std::byte* in);
 
   const std::string transport_;

@@ -128,6 +128,19 @@ TEST(FabricPlane, AnAlltoallThatIsTooMuchForOneMemberBeginsOnNone) {
   EXPECT_EQ(meeting.runs[0], 2) << "nobody has begun";
 }
 
+TEST(FabricPlane, AnAlltoallThatIsTooMuchForAllMembersBeginsOnNone) {
+  Meeting meeting;
+  const auto to_all = [](int) {
+    Operation operation;
+    operation.kind = Kind::kAlltoall;
+    operation.dtype = DType::kU8;
+    operation.counts = operation.receive_counts = std::vector<uint64_t>(kMembers, uint64_t{1} << 30);
+    return operation;
+  };
+  for (const Status& status : outcomes(meeting, to_all)) EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+  EXPECT_EQ(meeting.runs[0], 1) << "to agree";
+}
+
 TEST(FabricPlane, FactorsBelongToTheCall) {
   const auto different = [](int member) {
     Operation operation = sum_of(4);

@@ -242,8 +242,10 @@ Status Group::execute_on_host(const collective::Operation& operation, const std:
   return status;
 }
 
-// The others may be in the operation that this rank cannot run.
+// The others may be in the operation that this rank cannot run. What it had posted is not withdrawn: the plane is not
+// to be entered again.
 Status Group::out_of_memory() {
+  left_after_.store(0, std::memory_order_seq_cst);
   Status why(Code::kUnavailable, text("a rank of group ", options_.id, " has no memory left"));
   give_up(why);
   return why;

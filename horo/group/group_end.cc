@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "horo/base/awake_limit.h"
 #include "horo/base/text.h"
 #include "horo/group/group.h"
 
@@ -48,13 +49,14 @@ void Group::await_reason() {
 // Waits until the survivors have decided about this operation. The control thread drives the decision; this thread
 // reports that it has left the operation whenever it is asked to.
 Status Group::settle(const Job& job, const Status& cause) {
-  const Deadline limit = Deadline::after(options_.settle_limit);
+  AwakeLimit limit(options_.settle_limit, Clock::now());
   std::unique_lock lock(mutex_);
   while (true) {
     // Again if another rank was lost meanwhile: nobody would wake this thread for it.
     while (must_answer_.load(std::memory_order_seq_cst)) {
       lock.unlock();
       answer_revocation();
+      limit = AwakeLimit(options_.settle_limit, Clock::now());
       lock.lock();
     }
     if (over_ || host_.fenced() || job.number > left_after_.load(std::memory_order_relaxed)) break;
@@ -75,11 +77,12 @@ Status Group::settle(const Job& job, const Status& cause) {
       passed_.store(job.number, std::memory_order_release);
       return {};
     }
-    if (changed_.wait_until(lock, limit.at()) == std::cv_status::timeout) {
+    if (limit.expired(Clock::now())) {
       return Status(Code::kTimeout,
                     text("the survivors of the group did not agree about operation ", job.number, " in time"))
           .with_operation(job.number);
     }
+    changed_.wait_until(lock, limit.next_look());
   }
   lock.unlock();
   return failure(job, cause);

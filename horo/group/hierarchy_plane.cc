@@ -160,11 +160,14 @@ Status HierarchyPlane::with_mesh(const Job& job, const std::function<Status(cons
   all.count = job.operation.total();
   all.counts.clear();
   all.root = 0;
-  std::unique_ptr<std::byte[]> result(new (std::nothrow) std::byte[all.total_bytes()]);
-  if (result == nullptr) {
+  if (disguised_ == nullptr) disguised_.reset(new (std::nothrow) std::byte[all.total_bytes()]);
+  if (disguised_ == nullptr) {
     return mesh_->refuse(job, Status(Code::kUnavailable, text("no memory for ", bytes_text(all.total_bytes()))));
   }
-  HORO_TRY(act({job.number, all, job.in, result.get(), job.deadline, job.may_spin}));
+  const Status status = act({job.number, all, job.in, disguised_.get(), job.deadline, job.may_spin});
+  if (!status.ok() && !is_usable(status)) return status;  // The survivors may decide that accept() is next.
+  const auto result = std::move(disguised_);
+  HORO_TRY(status);
   const size_t element = size_of(all.dtype);
   const uint64_t count = job.operation.result_count(levels_.member);
   const auto& counts = job.operation.counts;

@@ -127,6 +127,7 @@ class HierarchyPlane : public Plane {
   LaneMesh lane_;
   collective::Executor executor_;
   std::string_view algorithm_ = "none";
+  std::unique_ptr<std::byte[]> disguised_;  ///< The result of with_mesh() for whom it is an allreduce.
 
   /// Plans of the last few different operations in the lanes.
   std::deque<std::pair<collective::Operation, collective::Plan>> plans_;

@@ -96,5 +96,32 @@ TEST(GroupSettles, ByTheDecisionOfTheRoundThatItReportedTo) {
   }
 }
 
+/// Has no memory for what it runs.
+class FullPlane : public EndedPlane {
+ public:
+  Status run(const Job&) override {
+    ++runs;
+    throw std::bad_alloc();
+  }
+  int runs = 0;
+};
+
+TEST(GroupWithoutMemory, IsNotEnteredAgain) {
+  Reports host;
+  Log log(LogLevel::kOff);
+  GroupOptions options;
+  options.id = 1;
+  options.ranks = {0, 1, 2, 3};
+  options.shape = collective::Shape::on_one_host(4);
+  auto plane = std::make_unique<FullPlane>();
+  FullPlane& seen = *plane;
+  Group group(std::move(options), std::move(plane), nullptr, host, log);
+  for (int call : {1, 2}) {
+    const Status status = group.run(collective::Operation(), nullptr, nullptr);
+    EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+    EXPECT_EQ(seen.runs, 1) << "call " << call << ": what it had posted is still there";
+  }
+}
+
 }  // namespace
 }  // namespace horo::group

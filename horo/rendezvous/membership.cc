@@ -10,9 +10,6 @@ namespace horo::rendezvous {
 
 namespace {
 
-/// Pauses of this rank show between two ticks. One that comes later by as much was one.
-constexpr auto kLookAgain = std::chrono::seconds(1);
-
 const Report* find_report(const std::vector<Report>& reports, uint64_t group) {
   for (const Report& report : reports) {
     if (report.group == group) return &report;
@@ -36,7 +33,7 @@ std::vector<Output> Membership::step(const Input& input, Time now) {
 
 std::optional<Time> Membership::next_tick() const {
   if (ended_ || phase_ != Phase::kFlushed) return std::nullopt;
-  return std::min(began_ + options_.flush_timeout, looked_ + kLookAgain);
+  return limit_.next_look();
 }
 
 std::vector<int> Membership::waiting_for() const {
@@ -61,12 +58,12 @@ void Membership::on(const input::Opened& opened, Time) {
   out_.push_back(output::Decide{target_epoch(), opened.group, 0, lost_, {}, std::nullopt});
 }
 
-void Membership::on(const input::Closed& closed, Time) {
+void Membership::on(const input::Closed& closed, Time now) {
   groups_.erase(closed.group);
   unreported_.erase(closed.group);
   reports_.erase(closed.group);
   unsettled_.erase(closed.group);
-  if (phase_ == Phase::kReporting) flush_when_reported();
+  if (phase_ == Phase::kReporting) flush_when_reported(now);
   if (phase_ == Phase::kDecided) stable_when_settled();
 }
 
@@ -115,12 +112,12 @@ void Membership::on(const input::Received& received, Time now) {
   }
 }
 
-void Membership::on(const input::Reported& reported, Time) {
+void Membership::on(const input::Reported& reported, Time now) {
   if (phase_ != Phase::kReporting || reported.epoch != target_epoch()) return;
   if (unreported_.erase(reported.report.group) == 0) return;
   HORO_CHECK(reported.report.held >= reported.report.completed, "a group holds what it completed");
   reports_[reported.report.group] = reported.report;
-  flush_when_reported();
+  flush_when_reported(now);
 }
 
 void Membership::on(const input::Settled& settled, Time) {
@@ -139,11 +136,7 @@ void Membership::on(const input::Leave&, Time) {
 }
 
 void Membership::on(const input::Tick&, Time now) {
-  auto due = next_tick();
-  if (!due || now < *due) return;
-  if (now - *due > kLookAgain) began_ += now - *due;
-  looked_ = now;
-  if (now < began_ + options_.flush_timeout) return;
+  if (!next_tick() || !limit_.expired(now)) return;
   LostSet late;
   for (int rank : waiting_for()) late.add({rank, LossReason::kFrozen});
   grow(late, options_.rank, now);
@@ -164,7 +157,6 @@ void Membership::grow(const LostSet& more, int by, Time now) {
 
 void Membership::begin_round(const LostSet& before, Time now) {
   phase_ = Phase::kReporting;
-  began_ = looked_ = now;
   words_.clear();
   reports_.clear();
   unsettled_.clear();
@@ -186,12 +178,13 @@ void Membership::begin_round(const LostSet& before, Time now) {
     revoke.groups.push_back(group);
   }
   if (!revoke.groups.empty()) out_.push_back(std::move(revoke));
-  flush_when_reported();
+  flush_when_reported(now);
 }
 
-void Membership::flush_when_reported() {
+void Membership::flush_when_reported(Time now) {
   if (!unreported_.empty()) return;
   phase_ = Phase::kFlushed;
+  limit_ = AwakeLimit(options_.flush_timeout, now);
   std::vector<Report> reports;
   reports.reserve(reports_.size());
   for (const auto& [group, report] : reports_) reports.push_back(report);

@@ -34,7 +34,7 @@
 #include <variant>
 #include <vector>
 
-#include "horo/base/deadline.h"
+#include "horo/base/awake_limit.h"
 #include "horo/rendezvous/lost_set.h"
 #include "horo/rendezvous/message.h"
 
@@ -191,7 +191,7 @@ class Membership {
   bool may_go_on_without(const LostSet& lost) const;
   void grow(const LostSet& more, int by, Time now);
   void begin_round(const LostSet& before, Time now);
-  void flush_when_reported();
+  void flush_when_reported(Time now);
   void decide_when_flushed();
   output::Decide decision(uint64_t group, const std::vector<int>& members) const;
   void stable_when_settled();
@@ -210,8 +210,7 @@ class Membership {
 
   // The round about lost_.
   Phase phase_ = Phase::kInstalled;
-  Time began_{};
-  Time looked_{};  ///< When the last tick was.
+  AwakeLimit limit_;  ///< For the others' words, since this rank has given its own.
   std::set<uint64_t> unreported_;
   std::map<uint64_t, Report> reports_;
   std::set<uint64_t> unsettled_;

@@ -225,6 +225,19 @@ TEST_F(MembershipTest, TheTimeThatThisRankWasPausedCountsForNobody) {
   EXPECT_EQ(membership_.lost().reason(2), LossReason::kFrozen);
 }
 
+TEST_F(MembershipTest, TheTimeThatThisRankTookForItsOwnReportCountsForNobody) {
+  lose(3);
+  now_ += 10 * kFlushTimeout;  // Say it was stopped.
+  report(10, 10);
+  hear_flush(0, three_, 10, 10);
+  const Time limit = now_ + kFlushTimeout;
+  while (membership_.lost().size() == 1) {
+    now_ = *membership_.next_tick();
+    step(input::Tick{});
+  }
+  EXPECT_EQ(now_, limit);
+}
+
 TEST_F(MembershipTest, AGroupOpenedWithALostMemberIsDecidedAtOnce) {
   lose(3);
   auto decides = pick<output::Decide>(step(input::Opened{9, {1, 3}}));

@@ -117,9 +117,7 @@ Status InprocMesh::refuse(uint64_t number, const Status& why) {
   std::lock_guard lock(fabric_.mutex_);
   for (int peer = 0; peer < size_; ++peer) {
     if (peer == rank_) continue;
-    auto& wire = fabric_.wire(rank_, peer);
-    wire.refused = number;
-    wire.why = told;
+    fabric_.wire(rank_, peer).refused.emplace(number, told);
     fabric_.ring(peer);
   }
   return told;
@@ -200,8 +198,9 @@ Status InprocMesh::refuse(int peer, const Receive& receive, Fabric::Message& mes
 Status InprocMesh::check_refusals() {
   std::lock_guard lock(fabric_.mutex_);
   for (int peer = 0; peer < size_ && !idle(); ++peer) {
-    const auto& wire = fabric_.wire(peer, rank_);
-    if (wire.refused == number_ && number_ > 0) return wire.why;
+    auto& refused = fabric_.wire(peer, rank_).refused;
+    refused.erase(refused.begin(), refused.lower_bound(number_));
+    if (const auto found = refused.find(number_); found != refused.end()) return found->second;
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -46,8 +47,7 @@ class InprocFabric {
   struct Wire {
     std::deque<Message*> messages;  ///< Owned by the sender, which withdraws them before it forgets them.
     bool ended = false;
-    uint64_t refused = 0;  ///< An operation that the sender cannot take part in,
-    Status why;            ///< and why.
+    std::map<uint64_t, Status> refused;  ///< Operations that the sender cannot take part in, and why.
   };
   struct Bell {
     std::condition_variable rung;

@@ -153,7 +153,7 @@ void Mesh::revoke() {
 }
 
 /// Nobody drives the wires when the operation is over, so what others wait for must have left by then. False when it
-/// has not at the deadline.
+/// has not at the deadline, or when the group ends.
 bool Mesh::flush(Deadline deadline) {
   while (true) {
     bool moved = false;
@@ -161,8 +161,8 @@ bool Mesh::flush(Deadline deadline) {
     for (auto& link : links_) {
       if (link != nullptr && !link->flush(moved)) link->watch(items_);
     }
-    if (items_.empty() || revoked_.load(std::memory_order_acquire)) return true;
-    if (deadline.expired()) return false;
+    if (items_.empty()) return true;
+    if (deadline.expired() || revoked_.load(std::memory_order_acquire)) return false;
     if (moved) continue;
     Deadline look = deadline;
     if (items_.size() > kMostWatched) {

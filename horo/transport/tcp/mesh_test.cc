@@ -188,6 +188,23 @@ TEST(TcpMesh, AMismatchReachesARankThatMuchIsUnderWayTo) {
   }
 }
 
+TEST(TcpMesh, AMismatchThatNotAllHaveHeardOfWhenTheGroupEndsIsNone) {
+  auto meshes = connected_meshes(3, {});
+  Bytes much(8 << 20), too_much(8), expected(4), answer(4);
+  meshes[0]->begin(1, kSum);
+  meshes[0]->send(1, much);  // Which it does not read.
+  meshes[0]->receive(2, expected.size(), into(expected));
+  Status status;
+  std::thread zero([&] { status = meshes[0]->wait(soon()); });
+  meshes[2]->begin(1, kSum);
+  meshes[2]->send(0, too_much);
+  meshes[2]->receive(0, answer.size(), into(answer));
+  EXPECT_EQ(meshes[2]->wait(soon()).code(), Code::kMismatch);
+  meshes[0]->revoke();
+  zero.join();
+  EXPECT_EQ(status.code(), Code::kTimeout) << status;
+}
+
 TEST(TcpMesh, ASenderWhoseMessageIsRefusedNeedNotWaitForItsDeadline) {
   auto meshes = connected_meshes(2, {});
   std::thread refuser([&] {
