@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs ctest on a build folder and pytest on the installed package, and sums up every single test case.
 
-The last line reads "N passed, N failed". Durations go to BUILD/durations.tsv, which .ci/run prints as a table.
+Both wait much of their time: for ranks that are stopped, for limits to pass, for programs to start. So they run side by
+side, ctest with half of the jobs. The last line reads "N passed, N failed". Durations go to BUILD/durations.tsv, which
+.ci/run prints as a table.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,13 +70,25 @@ def run_ctest(build: Path, jobs: int, pattern: str | None, python: str | None) -
         environment["TEST_PYTHON"] = python
     command = ["ctest", "--output-on-failure", "--output-junit", str(junit), "--parallel", str(jobs)]
     command += ["--tests-regex", pattern] if pattern else []
-    code = subprocess.run(steady_addresses(build) + command, cwd=build, env=environment, check=False).returncode
+    # What it says would be among what pytest says, line by line.
+    output = subprocess.PIPE if python is not None else None
+    done = subprocess.run(
+        steady_addresses(build) + command,
+        cwd=build,
+        env=environment,
+        stdout=output,
+        stderr=subprocess.STDOUT if output else None,
+        text=True,
+        check=False,
+    )
+    if output:
+        print(f"\n{done.stdout}", flush=True)
     try:
         programs = list(ElementTree.parse(junit).getroot().iter("testcase"))
     except (OSError, ElementTree.ParseError):
         return [Outcome("ctest", 0, 0, 1)]
     outcomes = [outcome_of(program, cases) for program in programs]
-    if code != 0 and not any(outcome.failed for outcome in outcomes):
+    if done.returncode != 0 and not any(outcome.failed for outcome in outcomes):
         outcomes.append(Outcome("ctest", 0, 0, 1))
     return outcomes
 
@@ -111,10 +126,14 @@ def main() -> int:
     arguments = parser.parse_args()
     build = arguments.build.resolve()
 
-    python = None if arguments.no_python else sys.executable  # Where the package is installed.
-    outcomes = run_ctest(build, arguments.jobs, arguments.only, python)
-    if not arguments.no_python:
-        outcomes.append(run_pytest(build))
+    if arguments.no_python:
+        outcomes = run_ctest(build, arguments.jobs, arguments.only, None)
+    else:
+        half = max(1, arguments.jobs // 2)
+        with ThreadPoolExecutor() as pool:  # sys.executable is where the package is installed.
+            programs = pool.submit(run_ctest, build, half, arguments.only, sys.executable)
+            python = run_pytest(build)
+            outcomes = [*programs.result(), python]
 
     print()
     for outcome in outcomes:

@@ -172,8 +172,8 @@ def run_in_turn(folder: Path, settings: dict[str, str], *files: str, seconds: fl
 
 def alone(folder: Path, *kept: str) -> dict[str, str]:
     """Variables with which Python finds no other frameworks than these: Keras imports all that it finds, which takes
-    seconds. `folder` is for a file of that."""
-    hidden = [name for name in ("tensorflow", "keras", "jax", "torch") if name not in kept]
+    seconds, and so do wrappers that nobody needs here. `folder` is for a file of that."""
+    hidden = [name for name in ("tensorflow", "keras", "jax", "torch", "sklearn", "pandas") if name not in kept]
     (folder / "sitecustomize.py").write_text(
         "from functools import partial\n"
         "from importlib.machinery import PathFinder\n"

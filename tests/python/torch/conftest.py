@@ -33,3 +33,10 @@ def hvd(_joined: ModuleType, request: pytest.FixtureRequest) -> ModuleType:
     here = request.node.name
     assert _joined.allgather_object(here, "test") == [here] * _joined.size()
     return _joined
+
+
+@pytest.fixture
+def compiler(hvd: ModuleType) -> None:
+    """For tests of compiled models."""
+    if hvd.size() != 2 and not os.environ.get("LONG_TESTS"):
+        pytest.skip("the compiler takes seconds to import; two ranks show it")

@@ -117,9 +117,8 @@ def test_operations_without_gradients_cost_no_graph(hvd: ModuleType) -> None:
 
 
 @pytest.mark.filterwarnings("error:Dynamo does not know how to trace")
+@pytest.mark.usefixtures("compiler")
 def test_models_with_operations_inside_can_be_compiled(hvd: ModuleType) -> None:
-    if hvd.size() != 2:
-        pytest.skip("the compiler takes seconds to import; two ranks show it")
     broken = []
 
     def step(mine: torch.Tensor) -> torch.Tensor:
@@ -141,9 +140,8 @@ def test_models_with_operations_inside_can_be_compiled(hvd: ModuleType) -> None:
     assert any("cos" in call for call in calls), "and what comes after it"
 
 
+@pytest.mark.usefixtures("compiler")
 def test_only_what_is_compiled_pays_for_the_compiler(hvd: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    if hvd.size() != 2:
-        pytest.skip("the compiler takes seconds to import; two ranks show it")
     import torch._dynamo
 
     monkeypatch.setattr(torch.compiler, "disable", lambda *_: pytest.fail("called by nothing that is compiled"))

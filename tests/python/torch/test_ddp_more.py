@@ -215,6 +215,7 @@ def test_evaluation_asks_nobody(hvd: ModuleType) -> None:
     mine._check_reducer_finalized()
 
 
+@pytest.mark.usefixtures("compiler")
 def test_compiled_models_are_cut_where_buckets_end(hvd: ModuleType) -> None:
     graphs: list[Any] = []
 

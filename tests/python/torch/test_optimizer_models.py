@@ -247,6 +247,7 @@ def test_a_grad_scaler_sees_averages(hvd: ModuleType) -> None:
     same_on_all_ranks(hvd, model)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_models_train(hvd: ModuleType, backend: str) -> None:
     mine, alone = model_of(), model_of()
