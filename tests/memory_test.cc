@@ -101,7 +101,7 @@ TEST(Memory, AnOperationThatNobodyHasRoomForChangesNothingForTheNext) {
       std::vector<float> data(16, 1.0F);
       auto* const bytes = reinterpret_cast<std::byte*>(data.data());
       tell(differs(world, sum_of(16), data, Code::kOk, 2));
-      const Operation huge = sum_of(uint64_t{1} << 45);
+      const Operation huge = sum_of(uint64_t{1} << 50);
       Status status;
       if (queued) {
         auto request = world.submit(huge, bytes, bytes);

@@ -148,6 +148,30 @@ TEST_P(DeviceStream, GoesOnWhenAnOperationFailsThatItWaitsFor) {
   }
 }
 
+TEST_P(DeviceStream, EndsWithItsGroupWhereMemoryRunsOut) {
+  for (const bool queued : {false, true}) {
+    run(2, kHeld, [&](Runtime& runtime) {
+      group::Group& world = runtime.engine().world();
+      std::vector<float> data(kSizes[1], 1.0F);
+      const collective::Operation operation = operation_of(collective::Kind::kAllreduce, data.size());
+      ASSERT_TRUE(world.run(operation, bytes(data), bytes(data)).ok());
+      HostDevice::get().has_memory_to_copy = false;
+      Status status;
+      if (queued) {
+        auto request = world.submit(operation, bytes(data), bytes(data));
+        ASSERT_TRUE(request.ok()) << request.status();
+        status = (*request)->wait(Deadline::after(std::chrono::seconds(20)));
+      } else {
+        status = world.run(operation, bytes(data), bytes(data));
+      }
+      EXPECT_EQ(status.code(), Code::kUnavailable) << status;
+      EXPECT_NE(status.message().find("no memory left"), std::string::npos) << status;
+      EXPECT_FALSE(world.run(operation, bytes(data), bytes(data)).ok());
+    });
+    HostDevice::get().has_memory_to_copy = true;
+  }
+}
+
 TEST_P(DeviceStream, MayHaveTheResultBeforeItsThreadHasGoneOn) {
   run(2, kHeld, [](Runtime& runtime) {
     std::vector<float> data(kSizes[0], 1.0F);

@@ -66,8 +66,9 @@ class Control : public GroupHost {
   /// Meets the other members at the first of them. Fails when one of them is lost. Whatever the failure, but for
   /// kMismatch, others may have got the terms, and use what was offered.
   Result<GroupTerms> agree_on_group(const std::vector<int>& ranks, GroupOffer offer, Deadline deadline);
-  /// This rank cannot make the group that was agreed on: the others must not wait for it.
-  void refuse_group(uint64_t group, const std::vector<int>& ranks, const Status& why);
+  /// This rank cannot make the group that was agreed on: the others must not wait for it. `release` is called as in
+  /// remove_group(); it may be null.
+  void refuse_group(uint64_t group, const std::vector<int>& ranks, const Status& why, std::function<void()> release);
   /// A stream that rank `from` attached for a group of `ranks` that was agreed on. Fails when one of them is lost: then
   /// `from` may have given the group up.
   Result<net::AttachedStream> take_stream(uint64_t group, const std::vector<int>& ranks, int from, uint32_t stream,
@@ -189,7 +190,7 @@ class Control : public GroupHost {
   void announce(const std::vector<int>& ranks, const Join& join);
   void on_ready(GroupReady ready);
   void tell_what_happened(Group& group);
-  void say_left(const Group& group, ControlType how);
+  void say_left(uint64_t group, const std::vector<int>& ranks, uint64_t passed, ControlType how);
   bool may_wake_up(int lost_rank) const;
   void release_groups();
   void release_more(uint64_t group);
@@ -222,10 +223,11 @@ class Control : public GroupHost {
     rendezvous::Report progress;           ///< Of this rank, which comes to nothing more.
     std::shared_ptr<const Plane> results;  ///< May be null.
   };
-  std::map<uint64_t, Retired> retired_;  ///< Groups that ended here.
+  std::map<uint64_t, Retired> retired_;  ///< Groups that ended here, or were refused.
+  Retired& retire(uint64_t group, const std::vector<int>& ranks);
   struct Departure {
     uint64_t after = 0;  ///< The last operation that it took part in.
-    bool ended = false;  ///< It uses nothing of the group any more.
+    bool ended = false;  ///< And uses the group no more.
   };
   std::map<uint64_t, std::map<int, Departure>> departed_;  ///< Who has left which group.
   std::vector<Serving> serving_;

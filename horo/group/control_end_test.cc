@@ -173,6 +173,35 @@ TEST_F(EndedGroup, AfterALossIsKnownItsResultsAreServedToTheEnd) {
   expect_rank_one_to_succeed();
 }
 
+/// Two ranks, and a group that both were told of.
+TEST(RefusedGroup, IsKeptByNobody) {
+  auto key = std::make_shared<const net::Key>(net::Key::random().value());
+  Rank zero(0, key, std::chrono::seconds(20)), one(1, key, std::chrono::seconds(20));
+  auto link = connect_link(one.self, one.address, zero.address, soon());
+  ASSERT_TRUE(link.ok()) << link.status();
+  ASSERT_TRUE(one.control->add_link(std::move(*link)).ok());
+  ASSERT_TRUE(zero.control->wait_for_links(soon()).ok());
+  const Status full(Code::kUnavailable, "no descriptors are left");
+  uint64_t id = kGroup;
+  for (const bool one_has_it : {false, true}) {
+    std::promise<void> released_by_zero, released_by_one;
+    const auto release_one = [&] { released_by_one.set_value(); };
+    zero.control->refuse_group(++id, {0, 1}, full, [&] { released_by_zero.set_value(); });
+    if (one_has_it) {
+      auto group = std::make_shared<Group>(GroupOptions{.id = id, .ranks = {0, 1}, .member = 1},
+                                           std::make_unique<SoloPlane>(), nullptr, *one.control, one.log);
+      EXPECT_TRUE(one.control->add_group(group).ok());
+      one.control->remove_group(*group, release_one);
+    } else {
+      one.control->refuse_group(id, {0, 1}, full, release_one);
+    }
+    for (auto* released : {&released_by_zero, &released_by_one}) {
+      ASSERT_EQ(released->get_future().wait_until(soon().at()), std::future_status::ready) << one_has_it;
+    }
+  }
+  for (Rank* rank : {&zero, &one}) rank->control->stop();
+}
+
 class ServingGroups : public EndedGroup {
  protected:
   ServingGroups() : EndedGroup(4) {}

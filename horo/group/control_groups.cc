@@ -51,7 +51,9 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, GroupO
         return terms;
       }
       lock.unlock();
-      refuse_group(terms.id, ranks, Status(Code::kStopped, "it had waited too long for the others and tries again"));
+      // What was offered for it is lost: who offered it has gone on.
+      refuse_group(terms.id, ranks, Status(Code::kStopped, "it had waited too long for the others and tries again"),
+                   nullptr);
       lock.lock();
       continue;
     }
@@ -71,8 +73,14 @@ void Control::send_to_first(ControlType type, const JoinGroup& wish) {
   type == ControlType::kWithdraw ? on_withdraw(first, wish) : on_join(first, wish);
 }
 
-void Control::refuse_group(uint64_t group, const std::vector<int>& ranks, const Status& why) {
-  post([this, group, ranks, why] { send_abandon(group, ranks, why); });
+void Control::refuse_group(uint64_t group, const std::vector<int>& ranks, const Status& why,
+                           std::function<void()> release) {
+  post([this, group, ranks, why, release = std::move(release)]() mutable {
+    send_abandon(group, ranks, why);
+    retire(group, ranks).release = std::move(release);
+    say_left(group, ranks, 0, ControlType::kEndGroup);
+    release_groups();
+  });
 }
 
 void Control::on_join(int from, JoinGroup wish) {
@@ -236,16 +244,22 @@ void Control::tell_what_happened(Group& group) {
 
 void Control::leave_group(const Group& group) {
   const Status said = run([&] {
-    if (groups_.contains(group.id())) say_left(group, ControlType::kLeaveGroup);
+    if (groups_.contains(group.id())) say_left(group.id(), group.ranks(), group.passed(), ControlType::kLeaveGroup);
   });
   if (!said.ok()) log_.debug("nobody is told that group ", group.id(), " was left: ", said);
 }
 
-void Control::say_left(const Group& group, ControlType how) {
-  for (int rank : group.ranks()) {
-    if (rank == options_.self.rank) continue;
-    send(rank, how, {}, {.group = group.id(), .operation = group.passed()});
+void Control::say_left(uint64_t group, const std::vector<int>& ranks, uint64_t passed, ControlType how) {
+  for (int rank : ranks) {
+    if (rank != options_.self.rank) send(rank, how, {}, {.group = group, .operation = passed});
   }
+}
+
+Control::Retired& Control::retire(uint64_t group, const std::vector<int>& ranks) {
+  Retired& retired = retired_[group];
+  retired.others.insert(ranks.begin(), ranks.end());
+  retired.others.erase(options_.self.rank);
+  return retired;
 }
 
 void Control::remove_group(const Group& group, std::function<void()> release) {
@@ -255,16 +269,14 @@ void Control::remove_group(const Group& group, std::function<void()> release) {
     if (found == groups_.end()) return;
     kept = std::move(found->second);
     groups_.erase(found);
-    Retired& retired = retired_[group.id()];
+    partly_served_.forget(group.id());
+    Retired& retired = retire(group.id(), group.ranks());
     retired.release = std::move(release);
-    retired.others.insert(group.ranks().begin(), group.ranks().end());
-    retired.others.erase(options_.self.rank);
     retired.progress = group.progress();
     retired.results = group.results();
-    partly_served_.forget(group.id());
     // What was decided about it and has not come is for nobody here.
     step(rendezvous::input::Settled{membership_.epoch(), group.id()});
-    say_left(group, ControlType::kEndGroup);
+    say_left(group.id(), group.ranks(), group.passed(), ControlType::kEndGroup);
     release_groups();
   });
   if (!removed.ok()) log_.debug("nobody is told that group ", group.id(), " has ended: ", removed);

@@ -30,7 +30,10 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 }  // namespace
 
 void Control::tick(Time now) {
-  if (auto at = membership_.next_tick(); at && *at <= now) step(input::Tick{});
+  if (auto at = membership_.next_tick(); at && *at <= now) {
+    step(input::Tick{});
+    release_groups();  // Who did not answer is lost.
+  }
   update_waits(now);
   if (auto at = suspicion_.next_tick(); at && *at <= now) watch(rendezvous::watch::Tick{});
   {
@@ -144,6 +147,10 @@ void Control::decided(const rendezvous::output::Decide& decide) {
   HORO_FAILPOINT("membership.decide");
   for (const rendezvous::Transfer& transfer : decide.serve) {
     for (uint64_t operation = transfer.first; operation <= transfer.last; ++operation) {
+      const auto is_it = [&](const Serving& one) {
+        return one.group == decide.group && one.operation == operation && one.to == transfer.peer;
+      };
+      if (std::any_of(serving_.begin(), serving_.end(), is_it)) continue;  // Of an earlier round.
       serving_.push_back({decide.group, operation, transfer.peer, 0});
     }
   }

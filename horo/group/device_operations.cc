@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -182,7 +183,13 @@ std::optional<Status> DeviceOperations::start(const Operation& operation, const 
                                               const OnHost& host, Deadline deadline, bool may_spin,
                                               const device::Sequel& sequel, DeviceRelay::Landed landed) {
   Call call{operation, in, out, host, deadline, may_spin, sequel};
-  Status status = dispatch(call);
+  Status status;
+  try {
+    status = dispatch(call);
+  } catch (const std::bad_alloc&) {
+    status = Status(Code::kUnavailable, "there is no memory left");
+    call.host_failed = false;  // Whatever the others know, they do not know this.
+  }
   const std::string what = text(transport::name(operation.kind), " on device ", operation.where.device);
   if (call.flies) {
     Result<device::EventHandle> end = status.ok() ? call.all_queued() : call.lane->queue->record();

@@ -167,6 +167,10 @@ void Engine::shutdown() {
     groups.swap(groups_);
   }
   for (Holding& holding : groups) holding.group->stop(shutdown_status(), Group::Leaving::kWholeRank);
+  // MPI ends its operations when it likes.
+  for (Holding& holding : groups) {
+    if (options_.fabric == nullptr) holding.group->join();
+  }
   if (!control_) return;
   HORO_FAILPOINT("shutdown.stopped");
   for (const Holding& holding : groups) retire(holding);
@@ -242,7 +246,7 @@ Result<std::shared_ptr<Group>> Engine::create_group_of_several(const std::vector
   auto watcher = make_watcher(ranks, terms->shares_memory && !terms->needs_wires);
   auto plane = make_plane(ranks, *terms, holding.area, *watcher, timeout().earlier(deadline));
   if (!plane.ok()) {
-    control_->refuse_group(terms->id, ranks, plane.status());
+    control_->refuse_group(terms->id, ranks, plane.status(), [this, holding] { give_back(holding); });
     return plane.status();
   }
   HORO_FAILPOINT("group.plane");
@@ -258,7 +262,8 @@ Result<std::shared_ptr<Group>> Engine::add_group(uint64_t id, const std::vector<
   group_options.member = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), options_.rank) - ranks.begin());
   group_options.shape = shape_of(ranks);
   // The members that do not answer are given up after one of these, and the agreement begins anew.
-  group_options.settle_limit = 2 * options_.config.get(kTimeout);
+  group_options.limit = options_.config.get(kTimeout);
+  group_options.settle_limit = 2 * group_options.limit;
   group_options.ways = {other_ways(collective::Kind::kAllreduce, *plane, group_options.shape),
                         other_ways(collective::Kind::kAllgather, *plane, group_options.shape)};
   group_options.core = core_;

@@ -14,7 +14,7 @@ namespace {
 std::unique_ptr<DeviceOperations> device_operations(const GroupOptions& options, DeviceHost& host, Plane& plane) {
   if (options.devices == nullptr) return nullptr;
   DeviceTerms terms{options.device_path, options.share_devices, options.device_hold, options.shape,
-                    options.ranks,       options.member,        options.settle_limit};
+                    options.ranks,       options.member,        options.limit};
   return std::make_unique<DeviceOperations>(*options.devices, std::move(terms), host, plane.device_board());
 }
 
@@ -199,7 +199,7 @@ Status Group::execute(const collective::Operation& operation, const std::byte* i
   try {
     return on_devices_->run(operation, in, out, steps_on_host(deadline), deadline, may_spin, sequel);
   } catch (const std::bad_alloc&) {
-    return out_of_memory();
+    return out_of_memory(number_.load(std::memory_order_relaxed));
   }
 }
 
@@ -209,7 +209,7 @@ std::optional<Status> Group::execute_on_device(const collective::Operation& oper
   try {
     return on_devices_->start(operation, in, out, steps_on_host(deadline), deadline, false, sequel, std::move(landed));
   } catch (const std::bad_alloc&) {
-    return out_of_memory();
+    return out_of_memory(number_.load(std::memory_order_relaxed));
   }
 }
 
@@ -232,7 +232,7 @@ Status Group::execute_on_host(const collective::Operation& operation, const std:
   try {
     if (all_come) status = plane_->run(job);
   } catch (const std::bad_alloc&) {
-    return out_of_memory();
+    return out_of_memory(number);
   }
   if (!status.ok()) return end(job, std::move(status));
   HORO_FAILPOINT("operation.held");
@@ -244,11 +244,11 @@ Status Group::execute_on_host(const collective::Operation& operation, const std:
 
 // The others may be in the operation that this rank cannot run. What it had posted is not withdrawn: the plane is not
 // to be entered again.
-Status Group::out_of_memory() {
+Status Group::out_of_memory(uint64_t number) {
   left_after_.store(0, std::memory_order_seq_cst);
   Status why(Code::kUnavailable, text("a rank of group ", options_.id, " has no memory left"));
   give_up(why);
-  return why;
+  return why.with_operation(number);
 }
 
 }  // namespace horo::group

@@ -48,7 +48,8 @@ struct GroupOptions {
   std::vector<int> ranks;  ///< In the job; the members in order.
   int member = 0;          ///< This rank's place in `ranks`.
   collective::Shape shape = collective::Shape::on_one_host(1);
-  Duration settle_limit = std::chrono::seconds(30);
+  Duration limit = std::chrono::seconds(30);  ///< For what is made between members.
+  Duration settle_limit = std::chrono::seconds(60);
   /// What operations of a kind can take besides the usual way. Equal on all members.
   struct Ways {
     std::vector<collective::Way> allreduce, allgather;
@@ -161,7 +162,7 @@ class Group : private DeviceHost {
   DeviceOperations::OnHost steps_on_host(Deadline deadline);
   Status execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                          bool may_spin);
-  Status out_of_memory();
+  Status out_of_memory(uint64_t number);
   Status end(const Job& job, Status status);
   Status settle(const Job& job, const Status& cause);
   Status failure(const Job& job, const Status& cause) const;
@@ -183,7 +184,7 @@ class Group : private DeviceHost {
   void work(const std::stop_token& stop);
 
   const GroupOptions options_;
-  const std::unique_ptr<transport::Watcher> watcher_;  ///< Outlives the plane.
+  const std::unique_ptr<transport::Watcher> watcher_;  ///< Of the plane, as long as the plane runs.
   const std::shared_ptr<Plane> plane_;
   GroupHost& host_;
   Log& log_;

@@ -246,6 +246,7 @@ void Group::decide(const rendezvous::output::Decide& decision) {
 
 void Group::accept_served(uint64_t operation, std::vector<std::byte> result) {
   std::lock_guard lock(mutex_);
+  if (operation <= completed_.load(std::memory_order_acquire)) return;  // By another server, before.
   served_[operation] = std::move(result);
   settle_when_complete();
   changed_.notify_all();

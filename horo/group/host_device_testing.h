@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,7 @@ namespace horo::group::testing {
 /// What tests change and look at. One for the process, as a driver is.
 struct HostDevice {
   std::atomic<bool> refuses_import{false};
-  std::atomic<bool> refuses_copies{false};
+  std::atomic<bool> has_memory_to_copy{true};
   std::atomic<bool> refuses_queues{false};
   std::atomic<bool> in_turns{false};  ///< All processes are known to have the same one, which serves one at a time.
   std::atomic<bool> may_hold{true};
@@ -201,7 +202,7 @@ class HostQueue {
 inline HostQueue& host_queue(void* queue) { return *static_cast<HostQueue*>(queue); }
 
 inline int host_copy(void* queue, const horo_device_copy* pieces, size_t count) {
-  if (HostDevice::get().refuses_copies) return refused();
+  if (!HostDevice::get().has_memory_to_copy) throw std::bad_alloc();
   ++HostDevice::get().copies;
   host_queue(queue).put_guarded([all = std::vector<horo_device_copy>(pieces, pieces + count)] {
     for (const horo_device_copy& piece : all) std::memmove(piece.to, piece.from, piece.bytes);

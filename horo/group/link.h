@@ -34,7 +34,7 @@ enum class ControlType : uint8_t {
   kWithdraw = 13,      ///< To the first member of a new group: the sender's kJoinGroup, which counts no more.
   kAsk = 14,           ///< rendezvous::Message: "I do not hear those that are lost in it. May I evict them?"
   kConsent = 15,       ///< The answer; operation 1: yes, 0: no.
-  kEndGroup = 16,      ///< As kLeaveGroup, and the sender neither reads nor writes anything of the group any more.
+  kEndGroup = 16,      ///< As kLeaveGroup, and the sender uses the group for no operation of its own any more.
 };
 
 /// What a peer on the same host has passed to us.

@@ -76,14 +76,14 @@ Status MeshPlane::run(const Job& job) {
   const collective::Plan* const plan = *planned;
   algorithm_ = plan->algorithm;
   Staging& staging = staging_[turn_ & 1];
-  staging.operation = 0;
+  staging.operation.store(0, std::memory_order_relaxed);
   const Result<collective::Buffers> room = buffers(job, *plan);
   if (!room.ok()) return refuse(job, room.status());
   const collective::Buffers& memory = *room;
   mesh_->begin(job.number, signature_of(job.operation, table_.version));
   HORO_TRY(noting_lost(executor_.run(*plan, memory, job.deadline)));
   staging.result_bytes = job.operation.replicates() ? job.operation.total_bytes() : 0;
-  staging.operation = job.number;
+  staging.operation.store(job.number, std::memory_order_release);
   held_.store(job.number, std::memory_order_release);
   // Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead
   // (the root of broadcasts, say) would overwrite what it may have to serve. So an operation that does not bring all
@@ -120,7 +120,8 @@ std::vector<int> MeshPlane::gone() const {
 
 std::span<const std::byte> MeshPlane::retained(uint64_t operation) const {
   for (const Staging& staging : staging_) {
-    if (staging.operation == operation) return {staging.work.get(), staging.result_bytes};
+    if (staging.operation.load(std::memory_order_acquire) == operation)
+      return {staging.work.get(), staging.result_bytes};
   }
   return {};
 }
@@ -137,7 +138,7 @@ Status MeshPlane::accept(const Job& job, std::span<const std::byte> served) {
     if (!served.empty()) std::memcpy(memory.work, served.data(), served.size());
     Staging& staging = staging_[turn_ & 1];
     staging.result_bytes = served.size();
-    staging.operation = job.number;
+    staging.operation.store(job.number, std::memory_order_release);
     held_.store(job.number, std::memory_order_release);
   }
   executor_.deliver(*plan, memory);

@@ -48,8 +48,8 @@ class MeshPlane : public Plane {
 
  private:
   struct Staging {
-    uint64_t operation = 0;
-    size_t result_bytes = 0;  ///< Of a replicated result, at the beginning of `work`.
+    std::atomic<uint64_t> operation{0};  ///< The control thread looks here while the next operation begins there.
+    size_t result_bytes = 0;             ///< Of a replicated result, at the beginning of `work`.
     std::unique_ptr<std::byte[]> work;
     size_t capacity = 0;
   };

@@ -47,7 +47,7 @@ struct Opened {
   uint64_t group = 0;
   std::vector<int> members;  ///< Ranks, this one included.
 };
-/// A group has ended here; every member has arrived at its end.
+/// A group has ended here, and on every other member that is not lost.
 struct Closed {
   uint64_t group = 0;
 };

@@ -55,7 +55,7 @@ class Mesh {
 
   /// In place of operation `number` or the rest of it, when nothing of it is posted: this member cannot take part, and
   /// the others fail with `why` (kMismatch, kUnavailable) when they come to wait for it. They have been told when this
-  /// returns `why`; otherwise, kTimeout, they cannot be.
+  /// returns `why`; otherwise, kTimeout or kStopped, they cannot be.
   virtual Status refuse(uint64_t number, const Status& why) = 0;
 
   /// From any thread: every wait() of now and later returns kStopped. There is no way back.

@@ -186,7 +186,9 @@ Status Mesh::failed(Status status) {
   }
   const bool flushed = flush(tell ? Deadline::after(kTellLimit) : Deadline::after_seconds(0));
   if (tell && !flushed) {
-    status = Status(Code::kTimeout, text("rank ", seat_.rank, " cannot tell all others: ", status.message()))
+    // Of a group that is revoked somebody else knows why.
+    const Code why = revoked_.load(std::memory_order_acquire) ? Code::kStopped : Code::kTimeout;
+    status = Status(why, text("rank ", seat_.rank, " cannot tell all others: ", status.message()))
                  .with_operation(common_.number);
   }
   for (int peer : status.lost()) {

@@ -44,7 +44,7 @@ struct MeshOptions {
   /// Of the payload. Off, what this member sends goes unchecked, and it checks nothing. Headers always have theirs.
   bool checksum = true;
   WaitPolicy policy;
-  /// May be null. Outlives the mesh.
+  /// May be null. Lives as long as the mesh is used.
   Watcher* watcher = nullptr;
   /// With kReturn a signal handler ends a sleeping wait() with kInterrupted.
   net::OnSignal on_signal = net::OnSignal::kGoOn;
