@@ -79,6 +79,7 @@ def run_ctest(build: Path, jobs: int, pattern: str | None, python: str | None) -
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
         text=True,
+        errors="replace",
         check=False,
     )
     if output:

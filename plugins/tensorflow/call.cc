@@ -92,8 +92,11 @@ Call::~Call() {
 }
 
 std::string Call::name_here() {
-  std::string name = collective_.name;
-  if (const int32_t here = number(); here > 1) name += text("#", here);
+  int32_t here = number();
+  const bool by_path = here > kByPath;
+  if (by_path) here -= kByPath;
+  std::string name = (by_path || collective_.at_call ? collective_.path : "") + collective_.name;
+  if (here > 1) name += text("#", here);
   const int64_t iteration = api_.get_iter_id == nullptr ? 0 : api_.get_iter_id(context_) % kIterations;
   if (iteration != 0) name += text("@", iteration);
   return name;

@@ -18,7 +18,9 @@ struct Collective {
   const Api* api = nullptr;
   horo_kind kind = HORO_ALLREDUCE;
   std::string name;
-  int64_t place = 0;  ///< In the token: what number this operation has of those with its name.
+  std::string path;      ///< Of the calls by which the node has come into its graph.
+  bool at_call = false;  ///< It is a part of the name.
+  int64_t place = 0;     ///< In the token: what number this operation has of those with its name.
   bool grouped = false;
   horo_reduce_op reduction = HORO_SUM;
   int root = 0;
@@ -30,6 +32,9 @@ struct Collective {
 /// The calls of functions by which a node has come into its graph, "PartitionedCall_1/" say, out of the node's name
 /// there; "" if it was in this graph from the beginning.
 std::string calls_in(std::string_view node);
+
+/// Added to numbers that are the same in all calls of a function. The path of calls is a part of these names, too.
+constexpr int32_t kByPath = 1 << 20;
 
 /// The library's number, or -1.
 int dtype_of(TF_DataType type);

@@ -69,7 +69,8 @@ void* create_collective(TF_OpKernelConstruction* construction) {
   collective->set = static_cast<int>(attributes.number("process_set_id"));
   collective->grouped = attributes.flag("grouped");
   collective->place = attributes.number("place");
-  if (attributes.flag("at_call")) collective->name = calls_in(attributes.node()) + collective->name;
+  collective->path = calls_in(attributes.node());
+  collective->at_call = attributes.flag("at_call");
   if (kind == HORO_BROADCAST) collective->root = static_cast<int>(attributes.number("root_rank"));
   if (kind == HORO_ALLREDUCE || kind == HORO_REDUCESCATTER) {
     collective->reduction = static_cast<horo_reduce_op>(attributes.number("reduction"));

@@ -261,6 +261,23 @@ TEST_F(Kernels, NameTheCallThatTheTokenTells) {
   }
 }
 
+TEST_F(Kernels, NameThePathOfCallsWhereTheTokenIsTheSameInAll) {
+  Collective kernel = collective();
+  kernel.path = "PartitionedCall_1/";
+  for (const bool at_call : {false, true}) {
+    const std::pair<int, const char*> names[] = {
+        {0, at_call ? "'PartitionedCall_1/x'" : "'x'"}, {1, "'PartitionedCall_1/x'"}, {2, "'PartitionedCall_1/x#3'"}};
+    for (const auto& [place, name] : names) {
+      TF_OpKernelContext context = context_of(4, {1, kByPath + 1, kByPath + 3});
+      context.inputs[0].type = 7;  // Which is refused, with the name.
+      kernel.place = place;
+      kernel.at_call = at_call;
+      kernel_of(HORO_ALLREDUCE).compute(&kernel, &context);
+      EXPECT_NE(context.failure.words.find(name), std::string::npos) << context.failure.words;
+    }
+  }
+}
+
 TEST(Calls, AreReadOutOfTheNamesOfNodes) {
   EXPECT_EQ(calls_in("horo_x"), "");
   EXPECT_EQ(calls_in("while/body/_1/while/horo_x"), "");

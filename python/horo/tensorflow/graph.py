@@ -17,6 +17,9 @@ _FUNCTION = "FuncGraph"
 _MADE = ("__backward_", "__forward_")
 # What TensorFlow keeps the token under.
 _TOKEN = "horo.token"
+# Added to numbers that are the same in all calls of a function: the path of calls tells them apart (kByPath in
+# plugins/tensorflow/call.h).
+_BY_PATH = 1 << 20
 # More numbers than what TensorFlow copies into a graph as a constant; others become inputs of the graph.
 _TOKEN_SIZE = 256
 
@@ -65,9 +68,13 @@ class _Names:
         start = len(outer.names)
         for process_set, name in self.names:
             outer.place(process_set, name, outer.number(process_set, name))
+        numbers = outer.numbers[start:]
         graph = _function_graph()
-        if graph is None or not _is_traced(graph):
-            return tf.constant(outer.numbers[start:], tf.int32)
+        if graph is None:
+            return tf.constant(numbers, tf.int32)
+        if not _is_asked(graph):
+            # Not a constant either: an operation would be run while the graph is optimised, if its other input is one.
+            return token()[0] + tf.constant([_BY_PATH + number for number in numbers], tf.int32)
         return token()[start : start + len(self.names)]
 
 
@@ -89,19 +96,19 @@ def _eager_token() -> tf.Tensor:
         return _constant([0] * _TOKEN_SIZE)
 
 
-def token(asked: bool | None = None) -> tf.Tensor:
+def token() -> tf.Tensor:
     """An input with the numbers of operations, which is no constant of the graph.
 
     An operation whose inputs are all constants would be run once by those who optimise the graph, on each rank at
     another time and as often as that rank traces; and collective operations cannot be marked as stateful, which would
-    run them one after the other. `asked`: whether TensorFlow asks for it with each call of the function around.
+    run them one after the other.
     """
     graph = _function_graph()
     if tf.executing_eagerly():
         return _eager_token()
     if graph is None:
         return tf.zeros([_TOKEN_SIZE], tf.int32)
-    if not (_is_traced(graph) if asked is None else asked):
+    if not _is_asked(graph):
         return _brought(_eager_token(), graph)
     captures = getattr(graph, "function_captures", None)
     if not hasattr(captures, "by_ref_external"):
@@ -144,6 +151,16 @@ def _is_traced(graph: Any) -> bool:
     return graph is None or not graph.name.startswith(_MADE)
 
 
+def _is_asked(graph: Any) -> bool:
+    """Whether TensorFlow asks for a token with each call of that function.
+
+    For one tape in a function TensorFlow traces the gradient of a call inside of the function that was called, when
+    that is complete, and calls it as it calls others. For several it makes a function of it where the tapes are, which
+    has the inputs of one call of the other.
+    """
+    return _is_traced(graph) or (type(graph.outer_graph).__name__ == _FUNCTION and bool(graph.outer_graph.outputs))
+
+
 def _names_here() -> _Names:
     return _names.setdefault(_function_graph() or tf.compat.v1.get_default_graph(), _Names())
 
@@ -160,7 +177,7 @@ def identity(family: str, name: str | None, process_set: int) -> dict[str, Any]:
     if name is None:
         graph = _function_graph() or tf.compat.v1.get_default_graph()
         name = f"{getattr(graph, 'name', 'graph')}.noname"
-    return _in_graph(f"{family}.{name}", process_set, _is_traced(_function_graph()))
+    return _in_graph(f"{family}.{name}", process_set)
 
 
 def identity_of_gradient(op: Any) -> dict[str, Any]:
@@ -169,18 +186,15 @@ def identity_of_gradient(op: Any) -> dict[str, Any]:
     name = f"{name.decode() if isinstance(name, bytes) else name}.grad"
     if tf.executing_eagerly():
         return _at(name, _eager_token())
-    graph = _function_graph()
-    # For one tape in a function TensorFlow traces the gradient inside of the function that it is of, and calls that as
-    # it calls others. For several it makes a function of it that has the inputs of one call of the other.
-    asked = _is_traced(graph) or graph.outer_graph is _function_of(op.graph)
-    known = _in_graph(name, op.get_attr("process_set_id"), asked)
-    return known if asked else {**known, "token": op.inputs[-1], "place": op.get_attr("place")}
+    known = _in_graph(name, op.get_attr("process_set_id"))
+    return {**known, "token": op.inputs[-1], "place": op.get_attr("place")} if known["at_call"] else known
 
 
-def _in_graph(name: str, process_set: int, asked: bool) -> dict[str, Any]:
+def _in_graph(name: str, process_set: int) -> dict[str, Any]:
     names = _names_here()
+    asked = _is_asked(_function_graph())
     name = _numbered(name, names.number(process_set, name))
-    return _at(name, token(asked), names.place(process_set, name, 1) if asked else 0, at_call=not asked)
+    return _at(name, token(), names.place(process_set, name, 1) if asked else 0, at_call=not asked)
 
 
 def _at(name: str, where: tf.Tensor, place: int = 0, at_call: bool = False) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Gradients on their way: who has come, what is handed in, what is waited for.
 
-A *parcel* is what is reduced as one: one gradient, a group of them, or a bucket. It is handed in when the last of its
-gradients has come. Single gradients are handed in several at a time, which costs one call instead of hundreds.
+A *parcel* is what is reduced as one: a group of gradients, or a bucket. It is handed in when the last of its gradients
+has come. What is in none travels alone. Single gradients are handed in several at a time, which costs one call instead
+of hundreds.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Gradients:
         self.slots: dict[torch.Tensor, Slot] = {}
         self._adopted: list[torch.Tensor] = []
         self._frozen: list[Slot] = []  # Have no hook.
+        self._apart: list[tuple[Slot, Parcel]] = []  # Parcels that were taken apart in this step.
         self._hooks: list[Any] = []
         weakref.finalize(self, _remove, self._hooks)
         self.adopt()
@@ -295,9 +297,11 @@ class Gradients:
 
     def _wait_in_backward(self) -> None:
         # Every rank comes to the end of a backward pass, or to synchronize(), however late. Not so for a second pass.
-        seconds = _PATIENCE_SECONDS if self._agreement.rounds else None
-        equal = self._compared(lambda: self._agreement.reached(seconds))
+        first = self._agreement.rounds == 0
+        equal = self._compared(lambda: self._agreement.reached(None if first else _PATIENCE_SECONDS))
         if equal:
+            if first:
+                self._take_apart()
             self._wait()
             return
         if equal is None:
@@ -362,6 +366,17 @@ class Gradients:
                 parcel.missing = 0
                 parcel.send(self)
 
+    def _take_apart(self) -> None:
+        """A step's first pass has brought the same gradients on all ranks. What is left of parcels travels alone, and
+        so does what comes later in this step. All ranks do so here, where all wait, and none has a later pass yet."""
+        apart = [slot for slot in self.slots.values() if slot.parcel is not None and slot.parcel.missing > 0]
+        for slot in apart:
+            self._apart.append((slot, slot.parcel))
+            slot.parcel = None
+            if slot.sent:
+                self._arrivals.add(slot, slot.param.nbytes)
+        self.flush(waits=True)
+
     def synchronize(self) -> None:
         if not self.works():
             self.synchronized = True
@@ -380,6 +395,9 @@ class Gradients:
 
     def reset(self) -> None:
         """The next backward pass is the first of a step."""
+        for slot, parcel in self._apart:
+            slot.parcel = parcel
+        self._apart = []
         self._arrivals.reset(self.slots, self.settings.passes)
         self._agreement.reset()
 

@@ -118,6 +118,46 @@ def test_gradients_of_calls(hvd: ModuleType) -> None:
     assert values(got) == [3.0 * hvd.size() ** 2, 2.0 * hvd.size() ** 2]
 
 
+def test_gradients_of_calls_in_calls(hvd: ModuleType) -> None:
+    v, w = tf.Variable(filled(2.0)), tf.Variable(filled(3.0))
+
+    @tf.function
+    def inner(x: tf.Tensor) -> tf.Tensor:
+        return hvd.allreduce(x, op=hvd.Sum, name="inner")
+
+    @tf.function
+    def middle(x: tf.Tensor) -> tf.Tensor:
+        return inner(x) * 2.0
+
+    def loss_of(first: tf.Tensor, second: tf.Tensor, more: float = 0.0) -> tf.Tensor:
+        one, other = late(first, hvd.rank() == 0), late(second, hvd.rank() == 1)
+        return tf.reduce_sum(one * (5.0 + more) + other * (7.0 + more))
+
+    @tf.function
+    def step() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(middle(v), middle(w))
+        return tape.gradient(loss, [v, w])
+
+    @tf.function
+    def both() -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = loss_of(inner(v), middle(w))
+        return tape.gradient(loss, [v, w])
+
+    @tf.function
+    def two_tapes() -> list[tf.Tensor]:
+        with tf.GradientTape() as one, tf.GradientTape() as other:
+            done = [middle(v), middle(w)]
+            losses = [loss_of(*done), loss_of(*reversed(done), more=6.0)]
+        return [*one.gradient(losses[0], [v, w]), *other.gradient(losses[1], [v, w])]
+
+    for _ in range(2):
+        assert values(step()) == [10.0 * hvd.size(), 14.0 * hvd.size()]
+        assert values(both()) == [5.0 * hvd.size(), 14.0 * hvd.size()]
+        assert values(two_tapes()) == [factor * hvd.size() for factor in (10.0, 14.0, 26.0, 22.0)]
+
+
 def test_calls_do_not_trace_again(hvd: ModuleType) -> None:
     traced = []
 

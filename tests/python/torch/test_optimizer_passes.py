@@ -65,6 +65,43 @@ def test_what_all_ranks_lacked_once_may_come_in_a_second_pass(hvd: ModuleType, a
 
 
 @pytest.mark.parametrize("arguments", WAYS, ids=str)
+def test_what_no_rank_uses_keeps_nothing_from_being_averages(hvd: ModuleType, arguments: dict[str, Any]) -> None:
+    two = Two(hvd, **arguments)
+    for step in range(1, 4):
+        two.optimizer.zero_grad()
+        (two.first.sum() * (hvd.rank() + 1) * step).backward()
+        torch.testing.assert_close(two.first.grad, torch.full((3,), mean_of(hvd, step)))
+        assert two.second.grad is None
+        if step == 2:
+            (two.second.sum() * (hvd.rank() + 1)).backward()
+            torch.testing.assert_close(two.second.grad, torch.full((3,), mean_of(hvd, 1)))
+        two.optimizer.step()
+        torch.testing.assert_close(two.first.grad, torch.full((3,), mean_of(hvd, step)))
+        if step == 2 or hvd.size() > 1:
+            torch.testing.assert_close(two.second.grad, torch.full((3,), mean_of(hvd, 1) if step == 2 else 0.0))
+    for _ in range(2):  # All at once, in the parcels that they were made for.
+        two.optimizer.zero_grad()
+        two.one_pass(hvd.rank() + 1.0)
+        torch.testing.assert_close(two.second.grad, torch.full((3,), mean_of(hvd, 1)))
+        two.optimizer.step()
+
+
+@pytest.mark.parametrize("arguments", WAYS, ids=str)
+def test_a_scaler_skips_on_all_ranks_though_no_rank_uses_all_parameters(
+    hvd: ModuleType, arguments: dict[str, Any]
+) -> None:
+    two = Two(hvd, **arguments)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for broken in (False, True, False):
+        two.optimizer.zero_grad()
+        scaler.scale(two.first.sum() * (float("inf") if broken and hvd.rank() == 0 else 1.0)).backward()
+        scaler.step(two.optimizer)
+        scaler.update()
+    assert scaler.get_scale() == 2.0
+    assert two.first.tolist() == [-2.0] * 3
+
+
+@pytest.mark.parametrize("arguments", WAYS, ids=str)
 def test_another_operation_may_come_before_a_gradient_that_a_rank_lacks(
     hvd: ModuleType, arguments: dict[str, Any]
 ) -> None:
