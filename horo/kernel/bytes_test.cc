@@ -56,13 +56,14 @@ TEST(Copy, CopiesEverySizeAtEveryAlignmentAndChecksums) {
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{4097}, size_t{30011}, stream_threshold() + 77}) {
     for (size_t shift : {0, 1, 13}) {
-      Buffer in(size, shift), out(size, shift + 2), fused(size, 5), streamed(size, 9), later(size, 3);
+      Buffer in(size, shift), out(size, shift + 2), fused(size, 5), streamed(size, 9), later(size, 3), asked(size, 7);
       in.fill(DType::kU8, random);
       kernel::copy(out.data(), in.data(), size);
       kernel::copy(streamed.data(), in.data(), size, Placement::kStreamed);
+      kernel::copy(asked.data(), in.data(), size, Placement::kAsked);
       kernel::copy_for_later(later.data(), in.data(), size);
       EXPECT_EQ(copy_crc32c(fused.data(), in.data(), size, 17), crc32c(17, {in.data(), size}));
-      for (Buffer* result : {&out, &fused, &streamed, &later}) {
+      for (Buffer* result : {&out, &fused, &streamed, &later, &asked}) {
         ASSERT_EQ(result->bytes(), in.bytes()) << size;
         ASSERT_TRUE(result->fences_intact()) << size;
       }

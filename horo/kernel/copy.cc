@@ -11,7 +11,7 @@ namespace horo::kernel {
 /// Measured (kernel_bench): at 64 MiB streaming copies 1.4 times as fast as memcpy, which itself streams only beyond
 /// three quarters of a third-level cache that is shared with everybody. At 4 to 16 MiB it is 1.3 times as fast if `out`
 /// is in no cache, but 0.8 times if it is.
-size_t stream_threshold() { return cache_bytes() * 16; }
+size_t stream_threshold() { return cache_bytes() * kStreamedCaches; }
 
 size_t cache_bytes() {
   // Some systems say 0 where they do not know.
@@ -55,17 +55,25 @@ constexpr size_t kChecksumBlock = 8192;
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement) {
   if (placement == Placement::kStreamed || (kFollowsArrays && placement == Placement::kReplacing))
     return copy_streamed(out, in, bytes, kStreamAhead, [](std::span<const std::byte>) {});
+  if (placement == Placement::kAsked) return copy_asked(out, in, bytes);
   if (bytes > 0) std::memcpy(out, in, bytes);
 }
 
-void copy_for_later(std::byte* out, const std::byte* in, size_t bytes) {
-  constexpr size_t kFar = 4;  // Times the cache of a core.
-  copy(out, in, bytes, bytes >= kFar * cache_bytes() ? Placement::kStreamed : Placement::kCached);
+namespace {
+
+void copy_from(size_t limit, std::byte* out, const std::byte* in, size_t bytes) {
+  const Placement long_one = streams() ? Placement::kStreamed : Placement::kAsked;
+  kernel::copy(out, in, bytes, bytes >= limit ? long_one : Placement::kCached);
 }
 
-void copy(std::byte* out, const std::byte* in, size_t bytes) {
-  kernel::copy(out, in, bytes, bytes >= stream_threshold() ? Placement::kStreamed : Placement::kCached);
+}  // namespace
+
+void copy_for_later(std::byte* out, const std::byte* in, size_t bytes) {
+  constexpr size_t kFar = 4;  // Times the cache of a core.
+  copy_from(kFar * cache_bytes(), out, in, bytes);
 }
+
+void copy(std::byte* out, const std::byte* in, size_t bytes) { copy_from(stream_threshold(), out, in, bytes); }
 
 uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc) {
   if (bytes >= stream_threshold()) {

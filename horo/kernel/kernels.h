@@ -14,7 +14,7 @@
 
 namespace horo::kernel {
 
-inline constexpr int kPlacementCount = 4;
+inline constexpr int kPlacementCount = 5;
 /// f16, bf16, f32, f64: the neighbours that cast() goes between.
 inline constexpr int kFloatCount = 4;
 
@@ -56,6 +56,8 @@ inline constexpr size_t kStreamPage = 4096;
 inline constexpr size_t kStreamAhead = kFollowsArrays ? 512 : kStreamPages * kStreamPage;
 void stream_pages(std::byte* out, const std::byte* in, size_t ahead);
 void stream_fence();
+/// Copies `bytes` line by line, asking for lines to read and for lines to write before they come.
+void copy_asked(std::byte* out, const std::byte* in, size_t bytes);
 
 /// One way to compute CRC-32C; without the inversions at both ends.
 struct Crc32cKernel {

@@ -48,6 +48,7 @@ enum class Placement : uint8_t {
   kStreamed,    ///< Inputs from memory; results bypass the cache: nobody reads them before they would have left it.
   kFetched,     ///< Inputs from memory or from another core's cache, in pieces however small; results stay in cache.
   kReplacing,   ///< Inputs as with kFetched; results take the place of one of them, and nobody else reads them soon.
+  kAsked,       ///< All of it from another core's cache, or memory, and into the cache: lines are asked for beforehand.
 };
 
 enum class Isa : uint8_t { kGeneric = 0, kNeon, kSve, kAvx2, kAvx512 };
@@ -75,13 +76,17 @@ Scaling average(DType dtype, int members);
 using CastFn = void (*)(std::byte* out, const std::byte* in, size_t count);
 CastFn cast(DType to, DType from, Isa isa = best());
 
-/// Copies `bytes`; from stream_threshold() on, where the copy would not stay in cache anyway, it bypasses the cache.
+/// Whether long arrays had better pass the caches of this CPU by. Where they had not, kAsked is the quickest instead.
+bool streams();
+/// Copies `bytes`; from stream_threshold() on, where the copy would not stay in cache anyway, it bypasses the cache, if
+/// that pays.
 void copy(std::byte* out, const std::byte* in, size_t bytes);
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
 /// What is read much later, by other cores: bypasses the cache from a few times the size of a core's own on, as nothing
 /// of it would be there then.
 void copy_for_later(std::byte* out, const std::byte* in, size_t bytes);
-/// The size in bytes from which streaming pays; depends on this machine's caches.
+/// The size in bytes from which streaming pays, if it does; depends on this machine's caches.
+inline constexpr size_t kStreamedCaches = 16;
 size_t stream_threshold();
 /// What one core's own cache holds: more than this comes from memory, or goes there. Differs between machines, and
 /// between the cores of some: no two ranks may rely on having the same.

@@ -13,7 +13,7 @@ namespace horo::kernel {
 namespace {
 
 constexpr std::array kPlacements = {Placement::kCached, Placement::kStreamed, Placement::kFetched,
-                                    Placement::kReplacing};
+                                    Placement::kReplacing, Placement::kAsked};
 
 constexpr std::array<size_t, 14> kCounts = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 131, 4096 + 3};
 

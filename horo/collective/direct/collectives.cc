@@ -57,8 +57,8 @@ void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes,
 
 /// Of a result that is written in pieces: one that is larger than the cache goes past it.
 kernel::Placement placement_of(const Run& run, uint64_t result_bytes) {
-  const bool large = result_bytes >= run.protocol.thresholds().stream_bytes();
-  return large ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+  const Thresholds& limits = run.protocol.thresholds();
+  return result_bytes >= limits.stream_bytes() ? kernel::Placement::kStreamed : limits.near();
 }
 
 std::vector<bool> only(size_t size, int member) {
@@ -223,9 +223,10 @@ kernel::Scaling scaling(const Run& run) {
 }
 
 kernel::Placement reduced_placement_of(const Run& run, uint64_t input_bytes, uint64_t result_bytes) {
-  const kernel::Placement result = placement_of(run, result_bytes);
-  const bool far = input_bytes >= run.protocol.thresholds().stream_bytes();
-  return result == kernel::Placement::kCached && far ? kernel::Placement::kFetched : result;
+  const Thresholds& limits = run.protocol.thresholds();
+  if (result_bytes >= limits.stream_bytes()) return kernel::Placement::kStreamed;
+  if (input_bytes >= limits.stream_bytes()) return kernel::Placement::kFetched;
+  return run.protocol.size() == 2 ? limits.near() : kernel::Placement::kCached;
 }
 
 /// Tells the others, who are at the first meeting or come to it.

@@ -21,7 +21,8 @@ using transport::inproc::Fabric;
 constexpr size_t kStaging = 400 * 1024;
 constexpr size_t kSegment = size_t{2} << 20;
 
-/// With caches of different sizes, so that members choose differently how they copy and how long their rings are.
+/// With caches of different sizes, and processors of different habits, so that members choose differently how they copy
+/// and how long their rings are.
 Thresholds small_thresholds(int rank) {
   const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
   return {.slot_bytes = 1024,
@@ -29,7 +30,8 @@ Thresholds small_thresholds(int rank) {
           .step_bytes = 4096,
           .pair_step_bytes = 1024,
           .cache_bytes = cache,
-          .page_bytes = 128};
+          .page_bytes = 128,
+          .streams = rank % 4 < 2};
 }
 
 float value(int rank, uint64_t element) {

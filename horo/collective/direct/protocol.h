@@ -44,7 +44,7 @@ inline constexpr size_t kPairStepBytes = 128 * 1024;
 #endif
 
 /// Sizes at which the algorithm changes. Equal on all members (they are part of the selector's table), but for
-/// cache_bytes, which only decides how a member copies and how long its own ring is.
+/// cache_bytes and streams, which only decide how a member copies and how long its own ring is.
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;  ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   /// The same for more than 2 ranks, and for 2 that both have buffers of the library.
@@ -54,9 +54,19 @@ struct Thresholds {
   /// input is read a second time.
   size_t pair_step_bytes = kPairStepBytes;
   size_t cache_bytes = kernel::cache_bytes();
-  size_t page_bytes = page_size();  ///< What a caller's buffer can be taken away from peers by.
+  size_t page_bytes = page_size();   ///< What a caller's buffer can be taken away from peers by.
+  bool streams = kernel::streams();  ///< Whether what no cache holds passes the caches by.
+
   /// From here on copies pass the cache by.
-  size_t stream_bytes() const { return kernel::stream_threshold() / kernel::cache_bytes() * cache_bytes; }
+  size_t stream_bytes() const { return streams ? kernel::kStreamedCaches * cache_bytes : SIZE_MAX; }
+  /// Contributions from here on do so, and then the ring that they take is longer than the cache.
+  size_t far_bytes() const { return streams ? kFarCaches * cache_bytes : SIZE_MAX; }
+  size_t far_ring_bytes() const { return kFarCaches * cache_bytes; }
+  /// Of what stays in cache.
+  kernel::Placement near() const { return streams ? kernel::Placement::kCached : kernel::Placement::kAsked; }
+
+ private:
+  static constexpr size_t kFarCaches = 4;
 };
 
 /// One member's side. One call at a time (the holder of the group's execution token).

@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint64_t kShortRing = 4;  // Steps. Two are enough not to wait for oneself; four let members drift a little.
 constexpr uint64_t kShortPairRing = 12;  // Of the shorter steps of a pair.
-constexpr uint64_t kFar = 4;             // Times the cache of a core: tensors beyond it, and the ring that they take.
 
 constexpr uint64_t divide_up(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -80,11 +79,12 @@ class Sliced {
   const uint64_t round_elements_;
   const uint64_t rounds_;
   std::vector<Descriptor> descriptors_;
-  const bool far_;  ///< The tensor lies in memory rather than in a core's cache.
+  const bool far_;  ///< The tensor lies in memory rather than in a core's cache, and passes the caches by.
+  const kernel::Placement near_;
   /// A contribution that no cache holds goes past it: the peer fetches it sooner from memory than from our cache.
-  const kernel::Placement staged_ = far_ ? kernel::Placement::kStreamed : kernel::Placement::kCached;
+  const kernel::Placement staged_ = far_ ? kernel::Placement::kStreamed : near_;
   /// Results that others reduced; only the caller reads them.
-  const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : kernel::Placement::kCached;
+  const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : near_;
   bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
   kernel::CombineKeepingFn keeping_ = nullptr;  ///< Of a pair that copies and adds in one pass, both of it.
@@ -122,7 +122,8 @@ Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
       pair_elements_(step_length(protocol.thresholds().pair_step_bytes, reduction)),
       round_elements_(std::min<uint64_t>(reduction.count, protocol.staging().size() / element_)),
       rounds_(divide_up(reduction.count, round_elements_)),
-      far_(reduction.count * element_ >= kFar * protocol.thresholds().cache_bytes) {}
+      far_(reduction.count * element_ >= protocol.thresholds().far_bytes()),
+      near_(protocol.thresholds().near()) {}
 
 Status Sliced::run() {
   Status described = describe();
@@ -184,7 +185,7 @@ uint64_t Sliced::choose_ring() const {
   const uint64_t one = ring_bytes(1);
   const uint64_t steps = divide_up(divide_up(round_elements_, static_cast<uint64_t>(size_)), step_elements_) + 1;
   const uint64_t room = protocol_.staging().size() / one;
-  const uint64_t wanted = far_ ? std::min(room, kFar * protocol_.thresholds().cache_bytes / one) : kShortRing;
+  const uint64_t wanted = far_ ? std::min(room, protocol_.thresholds().far_ring_bytes() / one) : kShortRing;
   return std::min(steps, std::max(wanted, kShortRing));
 }
 
@@ -241,7 +242,7 @@ kernel::Placement Sliced::reduced_placement() const {
   const size_t bytes = reduction_.count * element_;
   const bool straight = size_ == 2 && takes() && !protocol_.offset_in_buffers(reduction_.out, 1);
   if (straight && !in_place() && bytes >= protocol_.thresholds().stream_bytes()) return kernel::Placement::kStreamed;
-  if (!far_) return kernel::Placement::kCached;
+  if (!far_) return paired_ ? near_ : kernel::Placement::kCached;
   return paired_ && in_place() ? kernel::Placement::kReplacing : kernel::Placement::kFetched;
 }
 

@@ -10,7 +10,6 @@ namespace horo::collective::direct {
 namespace {
 
 constexpr uint64_t kDone = transport::kMaxSteps;  // More than any step: "nothing more comes", "nothing more is needed".
-constexpr uint64_t kLongRing = 4;                 // Times the cache of a core.
 
 }  // namespace
 
@@ -38,9 +37,10 @@ Status Stream::choose_ring(Descriptor& mine) {
   for (const auto& block : flow_.give) given += block.size();
   for (uint64_t bytes : flow_.take) taken += bytes;
   uint64_t wanted = kShortRing;
+  placement_ = protocol_.thresholds().near();
   if (std::max(given, taken) >= protocol_.thresholds().stream_bytes()) {
     placement_ = kernel::Placement::kStreamed;
-    wanted = std::max(wanted, kLongRing * protocol_.thresholds().cache_bytes / slot_);
+    wanted = std::max(wanted, protocol_.thresholds().far_ring_bytes() / slot_);
   }
   const uint64_t room = protocol_.staging().size() / slot_;
   mine.ring = std::max<uint64_t>(1, std::min({wanted, room, give_steps_}));

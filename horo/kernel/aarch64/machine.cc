@@ -2,6 +2,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
+#include <cstring>
 #include <vector>
 
 #include "horo/base/immortal.h"
@@ -42,7 +43,11 @@ std::span<const Crc32cKernel> usable_crc32c() {
   return *kernels;
 }
 
+bool streams() { return true; }
+
 namespace {
+
+inline void ask_to_write(std::byte* line) { __builtin_prefetch(line, 1); }
 
 /// Stores of pairs with the hint that they are not needed again soon.
 inline void stream_line(std::byte* out, const std::byte* in) {
