@@ -255,7 +255,7 @@ typedef struct horo_operation {
 horo_status* horo_group_run(horo_group* group, const horo_operation* operation, const void* input, void* output);
 
 /* Called once, on a thread of the library. `status` may be NULL (success) and lives during the call. May submit further
- * operations; must not wait for one, nor destroy its group or engine. */
+ * operations; must not wait for one, destroy its group or engine, nor shut the engine down. */
 typedef void (*horo_callback)(void* context, const horo_status* status);
 
 /* Queues one operation. Input and output must stay valid until it is done. `callback` may be NULL. */

@@ -50,6 +50,7 @@ Result<GroupTerms> Control::agree_on_group(const std::vector<int>& ranks, GroupO
         if (!terms.refusal.empty()) return Status(Code::kMismatch, terms.refusal);
         return terms;
       }
+      if (!terms.refusal.empty()) continue;  // There is no such group.
       lock.unlock();
       // What was offered for it is lost: who offered it has gone on.
       refuse_group(terms.id, ranks, Status(Code::kStopped, "it had waited too long for the others and tries again"),
@@ -77,6 +78,7 @@ void Control::refuse_group(uint64_t group, const std::vector<int>& ranks, const 
                            std::function<void()> release) {
   post([this, group, ranks, why, release = std::move(release)]() mutable {
     send_abandon(group, ranks, why);
+    close_streams(group);
     retire(group, ranks).release = std::move(release);
     say_left(group, ranks, 0, ControlType::kEndGroup);
     release_groups();
@@ -259,6 +261,8 @@ Control::Retired& Control::retire(uint64_t group, const std::vector<int>& ranks)
   Retired& retired = retired_[group];
   retired.others.insert(ranks.begin(), ranks.end());
   retired.others.erase(options_.self.rank);
+  std::lock_guard lock(mutex_);
+  given_up_.erase(group);
   return retired;
 }
 

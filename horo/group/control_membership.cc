@@ -150,7 +150,7 @@ void Control::decided(const rendezvous::output::Decide& decide) {
       const auto is_it = [&](const Serving& one) {
         return one.group == decide.group && one.operation == operation && one.to == transfer.peer;
       };
-      if (std::any_of(serving_.begin(), serving_.end(), is_it)) continue;  // Of an earlier round.
+      std::erase_if(serving_, is_it);  // Of an earlier round. What another server said meanwhile has taken its place.
       serving_.push_back({decide.group, operation, transfer.peer, 0});
     }
   }

@@ -189,6 +189,8 @@ std::optional<Status> DeviceOperations::start(const Operation& operation, const 
   } catch (const std::bad_alloc&) {
     status = Status(Code::kUnavailable, "there is no memory left");
     call.host_failed = false;  // Whatever the others know, they do not know this.
+    if (!call.flies && call.fabric != nullptr) abort_fabrics();
+    if (!call.flies && call.lane != nullptr) (void)call.finish();  // The input may be copied still.
   }
   const std::string what = text(transport::name(operation.kind), " on device ", operation.where.device);
   if (call.flies) {

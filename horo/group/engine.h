@@ -96,7 +96,7 @@ class Engine {
   /// For one that started but that nobody will use: its rank can be taken again, by this process too. Before
   /// shutdown().
   void withdraw();
-  /// Says goodbye; everything under way ends with kStopped. Idempotent.
+  /// Says goodbye; everything under way ends with kStopped. Idempotent. Not from a callback: it waits for these.
   void shutdown();
 
  private:

@@ -303,17 +303,21 @@ class Gradients:
             if first:
                 self._take_apart()
             self._wait()
-            return
         if equal is None:
             self._patient = False
-        if not self._warned:
-            self._warned = True
+        if self._warned or (equal and not self._in_part()):
+            return
+        self._warned = True
+        if equal:
+            why = "it brought a part of a group or bucket, and was not the first of the step"
+        else:
             which = "none so far" if equal is None else "those of other parameters"
-            warnings.warn(
-                f"gradients of this backward pass are not averages yet, because on other ranks it brought {which}; "
-                "step() waits for them. Call synchronize() before they are used, for example clipped.",
-                stacklevel=2,
-            )
+            why = f"on other ranks it brought {which}"
+        warnings.warn(
+            f"gradients of this backward pass are not averages yet, because {why}; step() waits for them. Call "
+            "synchronize() before they are used, for example clipped.",
+            stacklevel=2,
+        )
 
     def _compared(self, wait: Callable[[], bool | None]) -> bool | None:
         """What a round of the agreement gives. If it fails, so does what is under way."""
@@ -367,15 +371,26 @@ class Gradients:
                 parcel.send(self)
 
     def _take_apart(self) -> None:
-        """A step's first pass has brought the same gradients on all ranks. What is left of parcels travels alone, and
-        so does what comes later in this step. All ranks do so here, where all wait, and none has a later pass yet."""
-        apart = [slot for slot in self.slots.values() if slot.parcel is not None and slot.parcel.missing > 0]
+        """A step's first pass has brought the same gradients on all ranks. What it brought of parcels that lack others
+        travels alone, and so do these, if they come later in this step. All ranks do so here, where all wait, and none
+        has a later pass yet."""
+        apart = [slot for slot in self._unsent() if slot.parcel.missing < len(slot.parcel.slots)]
         for slot in apart:
             self._apart.append((slot, slot.parcel))
             slot.parcel = None
             if slot.sent:
                 self._arrivals.add(slot, slot.param.nbytes)
         self.flush(waits=True)
+
+    def _unsent(self) -> list[Slot]:
+        """Of parcels that were not handed in."""
+        if self._all_sent():
+            return []
+        return [slot for slot in self.slots.values() if slot.parcel is not None and slot.parcel.missing > 0]
+
+    def _in_part(self) -> bool:
+        """Whether gradients have come that wait for others of their parcel."""
+        return self._arrivals.sent > 0 and any(slot.sent for slot in self._unsent())
 
     def synchronize(self) -> None:
         if not self.works():
@@ -402,7 +417,8 @@ class Gradients:
         self._agreement.reset()
 
     def outstanding(self) -> bool:
-        return bool(self._under_way or self._arrivals.pending or self._agreement.under_way())
+        arrivals = self._arrivals
+        return bool(self._under_way or arrivals.pending or self._agreement.under_way() or self._in_part())
 
     def untouched(self) -> bool:
         """No gradient has come since the last synchronize()."""

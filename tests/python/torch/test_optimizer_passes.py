@@ -86,6 +86,30 @@ def test_what_no_rank_uses_keeps_nothing_from_being_averages(hvd: ModuleType, ar
         two.optimizer.step()
 
 
+def test_a_group_that_a_later_pass_brings_is_reduced_as_one_and_a_part_of_it_is_told(hvd: ModuleType) -> None:
+    first, second, third = (torch.nn.Parameter(torch.zeros(3)) for _ in range(3))
+    params = [("first", first), ("second", second), ("third", third)]
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([one for _, one in params], 1.0), params, groups=[[second, third]]
+    )
+    mine = hvd.rank() + 1.0
+    for part in (False, True, False):
+        optimizer.zero_grad()
+        (first.sum() * mine).backward()
+        torch.testing.assert_close(first.grad, torch.full((3,), mean_of(hvd, 1)))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            (second.sum() * mine if part else (second.sum() + third.sum()) * mine).backward()
+        assert ["a part of a group" in str(one.message) for one in said] == [True] * (part and hvd.size() > 1)
+        if not part:
+            torch.testing.assert_close(third.grad, torch.full((3,), mean_of(hvd, 1)))
+        elif hvd.size() > 1:
+            with pytest.raises(AssertionError, match="synchronize"):
+                optimizer.zero_grad()
+        optimizer.step()
+        torch.testing.assert_close(second.grad, torch.full((3,), mean_of(hvd, 1)))
+
+
 @pytest.mark.parametrize("arguments", WAYS, ids=str)
 def test_a_scaler_skips_on_all_ranks_though_no_rank_uses_all_parameters(
     hvd: ModuleType, arguments: dict[str, Any]
