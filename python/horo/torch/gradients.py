@@ -64,6 +64,7 @@ class Gradients:
         self._adopted: list[torch.Tensor] = []
         self._frozen: list[Slot] = []  # Have no hook.
         self._apart: list[tuple[Slot, Parcel]] = []  # Parcels that were taken apart in this step.
+        self._parted = False  # All ranks have the same part of a parcel, and wait for the rest.
         self._hooks: list[Any] = []
         weakref.finalize(self, _remove, self._hooks)
         self.adopt()
@@ -305,7 +306,8 @@ class Gradients:
             self._wait()
         if equal is None:
             self._patient = False
-        if self._warned or (equal and not self._in_part()):
+        self._parted = bool(equal) and self._in_part()
+        if self._warned or (equal and not self._parted):
             return
         self._warned = True
         if equal:
@@ -390,7 +392,7 @@ class Gradients:
 
     def _in_part(self) -> bool:
         """Whether gradients have come that wait for others of their parcel."""
-        return self._arrivals.sent > 0 and any(slot.sent for slot in self._unsent())
+        return any(slot.sent for slot in self._unsent())
 
     def synchronize(self) -> None:
         if not self.works():
@@ -413,12 +415,12 @@ class Gradients:
         for slot, parcel in self._apart:
             slot.parcel = parcel
         self._apart = []
+        self._parted = False
         self._arrivals.reset(self.slots, self.settings.passes)
         self._agreement.reset()
 
     def outstanding(self) -> bool:
-        arrivals = self._arrivals
-        return bool(self._under_way or arrivals.pending or self._agreement.under_way() or self._in_part())
+        return bool(self._under_way or self._arrivals.pending or self._agreement.under_way() or self._parted)
 
     def untouched(self) -> bool:
         """No gradient has come since the last synchronize()."""
