@@ -66,19 +66,23 @@ class Reports : public GroupHost {
   std::map<uint64_t, rendezvous::Report> reports_;
 };
 
+GroupOptions one_of_four() {
+  GroupOptions options;
+  options.id = 1;
+  options.ranks = {0, 1, 2, 3};
+  options.shape = collective::Shape::on_one_host(4);
+  return options;
+}
+
 // A member that completed the operation serves it here, and is lost before it serves others. What is reported to the
 // second round holds, whatever the first one decided.
 TEST(GroupSettles, ByTheDecisionOfTheRoundThatItReportedTo) {
   for (int turn = 0; turn < 50; ++turn) {
     Reports host;
     Log log(LogLevel::kOff);
-    GroupOptions options;
-    options.id = 1;
-    options.ranks = {0, 1, 2, 3};
-    options.shape = collective::Shape::on_one_host(4);
     auto plane = std::make_unique<EndedPlane>();
     EndedPlane& seen = *plane;
-    Group group(std::move(options), std::move(plane), nullptr, host, log);
+    Group group(one_of_four(), std::move(plane), nullptr, host, log);
     auto outcome = std::async(std::launch::async, [&] { return group.run(collective::Operation(), nullptr, nullptr); });
     seen.running.get_future().wait();
     rendezvous::LostSet lost;
@@ -109,13 +113,9 @@ class FullPlane : public EndedPlane {
 TEST(GroupWithoutMemory, IsNotEnteredAgain) {
   Reports host;
   Log log(LogLevel::kOff);
-  GroupOptions options;
-  options.id = 1;
-  options.ranks = {0, 1, 2, 3};
-  options.shape = collective::Shape::on_one_host(4);
   auto plane = std::make_unique<FullPlane>();
   FullPlane& seen = *plane;
-  Group group(std::move(options), std::move(plane), nullptr, host, log);
+  Group group(one_of_four(), std::move(plane), nullptr, host, log);
   for (int call : {1, 2}) {
     const Status status = group.run(collective::Operation(), nullptr, nullptr);
     EXPECT_EQ(status.code(), Code::kUnavailable) << status;

@@ -39,4 +39,4 @@ def hvd(_joined: ModuleType, request: pytest.FixtureRequest) -> ModuleType:
 def compiler(hvd: ModuleType) -> None:
     """For tests of compiled models."""
     if hvd.size() != 2 and not os.environ.get("LONG_TESTS"):
-        pytest.skip("the compiler takes seconds to import; two ranks show it")
+        pytest.skip("compiled models run on two ranks; on others make test-all: each imports the compiler for seconds")
