@@ -22,26 +22,16 @@ size_t cache_bytes() {
 namespace {
 
 constexpr size_t kPages = kStreamPages * kStreamPage;
-constexpr size_t kGroup = std::max<size_t>(kPages, 8192);
 
-/// Brings `out` to a cache line, copies in groups of pages, calling before(bytes) for each part just before it is
-/// copied, then the rest. Lines are asked for `ahead` bytes before they are copied.
-template <class Before>
-void copy_streamed(std::byte* out, const std::byte* in, size_t bytes, size_t ahead, Before before) {
-  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(out) % 64);
+/// Brings `out` to a cache line, copies in groups of pages, then the rest.
+void copy_streamed(std::byte* out, const std::byte* in, size_t bytes) {
   const auto copy_plain = [&](size_t at, size_t size) {
-    if (size == 0) return;
-    before(std::span(in + at, size));
-    std::memcpy(out + at, in + at, size);
+    if (size > 0) std::memcpy(out + at, in + at, size);
   };
-  copy_plain(0, head);
-  size_t done = head;
-  for (; bytes - done >= kGroup; done += kGroup) {
-    before(std::span(in + done, kGroup));
-    for (size_t at = done; at < done + kGroup; at += kPages) stream_pages(out + at, in + at, ahead);
-  }
+  size_t done = std::min(bytes, -reinterpret_cast<uintptr_t>(out) % 64);
+  copy_plain(0, done);
+  for (; bytes - done >= kPages; done += kPages) stream_pages(out + done, in + done);
   const size_t lines = (bytes - done) / 64 * 64;
-  before(std::span(in + done, lines));
   stream_lines(out + done, in + done, lines);
   copy_plain(done + lines, bytes - done - lines);
   stream_fence();
@@ -54,7 +44,7 @@ constexpr size_t kChecksumBlock = 8192;
 
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement) {
   if (placement == Placement::kStreamed || (kFollowsArrays && placement == Placement::kReplacing))
-    return copy_streamed(out, in, bytes, kStreamAhead, [](std::span<const std::byte>) {});
+    return copy_streamed(out, in, bytes);
   if (placement == Placement::kAsked) return copy_asked(out, in, bytes);
   if (bytes > 0) std::memcpy(out, in, bytes);
 }
@@ -76,10 +66,6 @@ void copy_for_later(std::byte* out, const std::byte* in, size_t bytes) {
 void copy(std::byte* out, const std::byte* in, size_t bytes) { copy_from(stream_threshold(), out, in, bytes); }
 
 uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc) {
-  if (bytes >= stream_threshold()) {
-    copy_streamed(out, in, bytes, kGroup, [&crc](std::span<const std::byte> part) { crc = crc32c(crc, part); });
-    return crc;
-  }
   for (size_t done = 0, now = 0; done < bytes; done += now) {
     now = std::min(kChecksumBlock, bytes - done);
     crc = crc32c(crc, {in + done, now});

@@ -19,7 +19,7 @@ constexpr std::array<uint32_t, 256> kTable = [] {
 }();
 
 /// Small enough that a block just checksummed is still in the first-level cache when it is read again.
-constexpr size_t kBlock = kFollowsArrays ? 8192 : 2048;
+constexpr size_t kBlock = kFollowsArrays ? 8192 : 4096;
 
 }  // namespace
 
@@ -39,11 +39,8 @@ uint32_t combine_crc32c(CombineFn combine, DType dtype, const Operands& operands
   for (size_t done = 0, now = 0; done < count; done += now) {
     now = std::min(step, count - done);
     const size_t at = done * size;
-    // While the checksum reads one operand, the other one and the next block are on their way.
-    for (size_t line = 0; !kFollowsArrays && line < kBlock; line += 64) {
-      __builtin_prefetch(mine + at + line);
-      __builtin_prefetch(received + at + kBlock + line);
-    }
+    // While the checksum reads one operand, the other one is on its way.
+    for (size_t line = 0; !kFollowsArrays && line < kBlock; line += 64) __builtin_prefetch(mine + at + line);
     crc = crc32c(crc, {received + at, now * size});
     combine(out + at, mine + at, received + at, now);
   }

@@ -47,14 +47,14 @@ inline constexpr bool kFollowsArrays = false;
 /// Copies `bytes` (a multiple of 64) to `out` (a multiple of 64) without leaving them in the cache. Call
 /// stream_fence() before another thread may be told of the data.
 void stream_lines(std::byte* out, const std::byte* in, size_t bytes);
-/// The same for kStreamPages pages in turns of one line each, asking for lines `ahead` bytes before they are read. On
-/// x86_64 four pages at once copy 64 MiB at 12 GB/s where one after the other does 9 (kernel_bench). On Arm four at
+/// The same for kStreamPages pages in turns of one line each, asking for lines kStreamAhead bytes before they are read.
+/// On x86_64 four pages at once copy 64 MiB at 12 GB/s where one after the other does 9 (kernel_bench). On Arm four at
 /// once copy at 11 GB/s, one after the other at 14; there 512 bytes ahead are better than a page, and nothing is worse
 /// (an allreduce of 64 MiB: 10.6, 10.9 and 12 ms).
 inline constexpr size_t kStreamPages = kFollowsArrays ? 1 : 4;
 inline constexpr size_t kStreamPage = 4096;
 inline constexpr size_t kStreamAhead = kFollowsArrays ? 512 : kStreamPages * kStreamPage;
-void stream_pages(std::byte* out, const std::byte* in, size_t ahead);
+void stream_pages(std::byte* out, const std::byte* in);
 void stream_fence();
 /// Copies `bytes` line by line, asking for lines to read and for lines to write before they come.
 void copy_asked(std::byte* out, const std::byte* in, size_t bytes);

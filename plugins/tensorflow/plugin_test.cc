@@ -134,7 +134,7 @@ Api fake() {
 TF_OpKernelContext context_of(float value, const std::vector<int32_t>& token = {}) {
   const auto one = std::make_shared<std::vector<float>>(1, value);
   const auto numbers = std::make_shared<std::vector<float>>(token.size() + 1);
-  std::memcpy(numbers->data(), token.data(), token.size() * sizeof(int32_t));
+  if (!token.empty()) std::memcpy(numbers->data(), token.data(), token.size() * sizeof(int32_t));
   return {{{1, {1}, one}, {3, {static_cast<int64_t>(token.size())}, numbers}}, {}, {}, 0};
 }
 
