@@ -149,10 +149,10 @@ class Engine {
   collective::Shape shape_of(const std::vector<int>& ranks) const;
   std::vector<int> on_this_host(const std::vector<int>& ranks) const;
   transport::WaitPolicy wait_policy() const;
-  uint64_t staging_bytes() const;
+  uint64_t staging_bytes(int members) const;
   /// Of the two slots behind the staging of a group that spans hosts.
   uint64_t slot_bytes() const;
-  uint64_t area_bytes() const;
+  uint64_t area_bytes(int members) const;
   Deadline timeout() const;
   static Status shutdown_status();
 

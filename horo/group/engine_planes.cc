@@ -3,6 +3,7 @@
 
 #include "horo/base/system.h"
 #include "horo/base/text.h"
+#include "horo/collective/direct/sliced.h"
 #include "horo/collective/selector.h"
 #include "horo/group/direct_plane.h"
 #include "horo/group/engine.h"
@@ -51,15 +52,16 @@ class GroupWatcher : public transport::Watcher {
 
 }  // namespace
 
-uint64_t Engine::staging_bytes() const {
+uint64_t Engine::staging_bytes(int members) const {
   const collective::direct::Thresholds thresholds;
   const uint64_t units = (options_.config.get(kStaging) + kStagingUnit - 1) / kStagingUnit;
-  return units * kStagingUnit + collective::direct::Protocol::kSlots * thresholds.slot_bytes;
+  return units * kStagingUnit + collective::direct::Protocol::kSlots * thresholds.slot_bytes +
+         collective::direct::ring_room(thresholds, members);
 }
 
 uint64_t Engine::slot_bytes() const { return options_.config.get(kStaging) / 2 / kStagingUnit * kStagingUnit; }
 
-uint64_t Engine::area_bytes() const { return staging_bytes() + HostMemory::keep_bytes(slot_bytes()); }
+uint64_t Engine::area_bytes(int members) const { return staging_bytes(members) + HostMemory::keep_bytes(slot_bytes()); }
 
 // Members that hold different values would choose different algorithms, cut differently or wait for streams that never
 // come: they are told when they make their group.
@@ -114,7 +116,7 @@ Status Engine::offer_memory(const std::vector<int>& ranks, GroupOffer& offer, Ho
       return {Code::kUnavailable, text("rank ", rank, " shares no memory")};
     }
   }
-  HORO_ASSIGN(const auto area, memory_->take_area(area_bytes()));
+  HORO_ASSIGN(const auto area, memory_->take_area(area_bytes(static_cast<int>(near.size()))));
   holding.area = area.data();
   offer.area = memory_->offset(area.data());
   if (near.front() == options_.rank) {
@@ -177,7 +179,7 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
   space.transport_name = "shm";
   space.size = size;
   space.names = near;
-  space.own = {area, staging_bytes()};
+  space.own = {area, staging_bytes(size)};
   space.own_buffers = memory_.get();
   space.policy = wait_policy();
   space.commit = [this, own = space.own, already = uint64_t{0}](size_t bytes) mutable -> Status {
@@ -192,7 +194,7 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
     const std::span<const std::byte> segment =
         link == nullptr ? memory_->segment().memory() : link->memory->segment.memory();
     const uint64_t offset = terms.areas[member_of(rank)];
-    if (segment.size() < area_bytes() || offset > segment.size() - area_bytes()) {
+    if (segment.size() < area_bytes(size) || offset > segment.size() - area_bytes(size)) {
       return Status(Code::kCorrupt, text("rank ", rank, " announced staging outside its segment"));
     }
     space.segments.push_back(segment);
@@ -224,9 +226,10 @@ Result<std::unique_ptr<Plane>> Engine::make_hierarchy_plane(const std::vector<in
   HostMemory host;
   host.watcher = make_watcher(on_this_host(ranks), true);
   HORO_ASSIGN(host.space, make_space(ranks, terms, area, *host.watcher));
-  for (const std::byte* staging : host.space.areas) host.keeps.push_back(staging + staging_bytes());
+  const uint64_t staging_bytes = this->staging_bytes(host.space.size);
+  for (const std::byte* staging : host.space.areas) host.keeps.push_back(staging + staging_bytes);
   host.slot_bytes = slot_bytes();
-  host.own_keep = {area + staging_bytes(), HostMemory::keep_bytes(host.slot_bytes)};
+  host.own_keep = {area + staging_bytes, HostMemory::keep_bytes(host.slot_bytes)};
   HORO_TRY(memory_->commit(host.own_keep, HostMemory::kWords, 0));
   host.commit = [this](std::span<std::byte> part, uint64_t bytes, uint64_t already) {
     return memory_->commit(part, bytes, already);

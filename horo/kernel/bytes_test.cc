@@ -71,6 +71,48 @@ TEST(Copy, CopiesEverySizeAtEveryAlignmentAndChecksums) {
   }
 }
 
+TEST(Keep, KeepsWhatIsReplaced) {
+  Random random(seed());
+  for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{513}, size_t{16384}, size_t{70'001}}) {
+    for (size_t shift : {0, 1, 16}) {
+      Buffer before(size, shift), in(size, 3);
+      before.fill(DType::kU8, random), in.fill(DType::kU8, random);
+      Buffer out(before), kept(size, 0);
+      kernel::replace(out.data(), kept.data(), in.data(), size);
+      ASSERT_EQ(kept.bytes(), before.bytes()) << size;
+      ASSERT_EQ(out.bytes(), in.bytes()) << size;
+      ASSERT_TRUE(out.fences_intact() && kept.fences_intact()) << size;
+    }
+  }
+}
+
+TEST(Keep, KeepsEitherOfTwoThatAreCombined) {
+  Random random(seed());
+  for (DType dtype : {DType::kU8, DType::kF32, DType::kBF16, DType::kC128}) {
+    for (const Scaling& scaling : {Scaling{}, Scaling{.factor = 0.5}}) {
+      for (size_t count : {0, 1, 100, 5003, 40'000}) {
+        const size_t size = count * size_of(dtype);
+        for (const size_t own : {0, 1}) {
+          Buffer first(size, 0), second(size, 3), expected(size, 0), apart(size, 1), kept(size, 0);
+          first.fill(dtype, random), second.fill(dtype, random);
+          const CombineManyFn sum = combine_many(dtype, ReduceOp::kSum);
+          std::array<const std::byte*, 2> in = {first.data(), second.data()};
+          sum(expected.data(), in, count, scaling);
+          Buffer input(own == 0 ? first : second);
+          combine_and_keep(sum, dtype, apart.data(), kept.data(), own, in, count, scaling);
+          ASSERT_EQ(apart.bytes(), expected.bytes()) << name(dtype) << count;
+          ASSERT_EQ(kept.bytes(), input.bytes()) << name(dtype) << count;
+          Buffer& place = own == 0 ? first : second;
+          combine_and_keep(sum, dtype, place.data(), kept.data(), own, in, count, scaling);
+          ASSERT_EQ(place.bytes(), expected.bytes()) << name(dtype) << count;
+          ASSERT_EQ(kept.bytes(), input.bytes()) << name(dtype) << count;
+          ASSERT_TRUE(apart.fences_intact() && kept.fences_intact() && place.fences_intact());
+        }
+      }
+    }
+  }
+}
+
 TEST(CombineCrc32c, CombinesAndChecksumsWhatWasReceived) {
   Random random(seed());
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kC128}) {

@@ -18,12 +18,13 @@ namespace {
 
 using transport::inproc::Fabric;
 
-constexpr size_t kStaging = 400 * 1024;
+constexpr size_t kStaging = 512 * 1024;
 constexpr size_t kSegment = size_t{2} << 20;
 
 /// With caches of different sizes, and processors of different habits, so that members choose differently how they copy
 /// and how long their rings are.
-Thresholds small_thresholds(int rank) {
+enum class Rings : uint8_t { kMixed, kFar, kNear };
+Thresholds small_thresholds(int rank, Rings rings = Rings::kMixed) {
   const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
   return {.slot_bytes = 1024,
           .slot_bytes_many = 512,
@@ -31,7 +32,8 @@ Thresholds small_thresholds(int rank) {
           .pair_step_bytes = 1024,
           .cache_bytes = cache,
           .page_bytes = 128,
-          .streams = rank % 4 < 2};
+          .streams = rank % 4 < 2,
+          .far_rings = rings == Rings::kMixed ? rank % 3 == 1 : rings == Rings::kFar};
 }
 
 float value(int rank, uint64_t element) {
@@ -59,7 +61,8 @@ std::byte* bytes_of(std::vector<float>& values) { return reinterpret_cast<std::b
 /// A member that makes one call after the other.
 class Caller {
  public:
-  Caller(Fabric& fabric, int rank) : protocol_(fabric.space(rank, kStaging), small_thresholds(rank)) {}
+  Caller(Fabric& fabric, int rank, Rings rings = Rings::kMixed)
+      : protocol_(fabric.space(rank, kStaging), small_thresholds(rank, rings)) {}
 
   Status call(const Operation& operation, const std::byte* in, std::byte* out) {
     Call call{
@@ -85,7 +88,7 @@ TEST_P(Direct, EveryCollectiveGivesTheReferenceResultAndLeavesInputsAlone) {
   Fabric fabric(ranks, kSegment);
   std::atomic<int> failures{0};
   run_ranks(ranks, [&](int rank) {
-    Caller caller(fabric, rank);
+    Caller caller(fabric, rank, std::array{Rings::kMixed, Rings::kFar, Rings::kNear}[static_cast<size_t>(ranks) % 3]);
     for (Kind kind : kAllKinds) {
       for (uint64_t count : {0, 1, 5, 10, 11, 130, 255, 257, 5000, 120000}) {
         const int root = static_cast<int>(count) % ranks;
@@ -292,39 +295,48 @@ TEST(DirectDeath, SurvivorsFailTheSameOperationAndKeepTheirInputs) {
   }
 }
 
-// Whenever it happens: the survivor's last operation is whole, or its memory as it was before.
-TEST(DirectDeath, APairThatIsCutOffInTheMiddlePutsItsInputBack) {
+// Whenever it happens: a survivor's last operation is whole, or its memory as it was before, and all agree.
+TEST(DirectDeath, MembersThatAreCutOffInTheMiddlePutTheirInputsBack) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(text("seed ", seed));
   std::mt19937 random(seed);
   constexpr uint64_t kCount = 90'001;
-  const auto combined = [](ReduceOp op, float factor) {
+  const auto combined = [](int ranks, ReduceOp op, float factor) {
     std::vector<float> result(kCount);
     for (uint64_t i = 0; i < kCount; ++i) {
-      result[i] = factor * (op == ReduceOp::kSum ? value(0, i) + value(1, i) : std::max(value(0, i), value(1, i)));
+      float value_of_all = value(0, i);
+      for (int rank = 1; rank < ranks; ++rank) {
+        const float next = value(rank, i);
+        value_of_all = op == ReduceOp::kSum ? value_of_all + next : std::max(value_of_all, next);
+      }
+      result[i] = factor * value_of_all;
     }
     return result;
   };
-  for (int turn = 0; turn < 150; ++turn) {
-    // In turns, where there are kernels for it, abreast, and scaled before.
-    const ReduceOp op = turn % 3 == 0 ? ReduceOp::kSum : ReduceOp::kMax;
-    const float factor = turn % 3 == 2 ? 0.5F : 1.0F;
-    Fabric fabric(2, kSegment);
+  for (int turn = 0; turn < 300; ++turn) {
+    // A pair in turns, where there are kernels for it, a pair abreast, slices; all of them scaled, too.
+    const int ranks = std::array{2, 2, 3, 4}[static_cast<size_t>(turn) % 4];
+    const Rings rings = std::array{Rings::kFar, Rings::kNear, Rings::kMixed}[static_cast<size_t>(turn) % 3];
+    const ReduceOp op = turn / 12 % 3 == 1 ? ReduceOp::kMax : ReduceOp::kSum;
+    const float factor = turn / 12 % 3 == 2 ? 0.5F : 1.0F;
+    SCOPED_TRACE(text("turn ", turn));
+    Fabric fabric(ranks, kSegment);
+    const int evicted = ranks - 1;
     const transport::ControlPage page = fabric.space(0, kStaging).page;
     const uint64_t delay = random() % 100;
     std::atomic<bool> begun{false};
     std::thread killer([&] {
       while (!begun) std::this_thread::yield();
       for (uint64_t i = 0; i < delay; ++i) std::this_thread::yield();
-      page.revoke({1});
+      page.revoke({evicted});
     });
-    std::array<uint64_t, 2> succeeded = {};
-    run_ranks(2, [&](int rank) {
-      Caller caller(fabric, rank);
-      Operation operation = operation_of(Kind::kAllreduce, 2, rank, kCount, 0);
+    std::vector<uint64_t> succeeded(static_cast<size_t>(ranks));
+    run_ranks(ranks, [&](int rank) {
+      Caller caller(fabric, rank, rings);
+      Operation operation = operation_of(Kind::kAllreduce, ranks, rank, kCount, 0);
       operation.op = op;
       operation.prescale = factor;
-      const std::vector<float> input = input_of(operation, rank), result = combined(op, factor);
+      const std::vector<float> input = input_of(operation, rank), result = combined(ranks, op, factor);
       for (;;) {
         std::vector<float> memory = input;
         begun = true;
@@ -332,17 +344,19 @@ TEST(DirectDeath, APairThatIsCutOffInTheMiddlePutsItsInputBack) {
         if (!status.ok()) {
           EXPECT_EQ(status.code(), Code::kStopped) << status;
           EXPECT_TRUE(status.contents_intact());
-          EXPECT_TRUE(memory == input) << "rank " << rank << ", turn " << turn;
+          EXPECT_TRUE(memory == input) << "rank " << rank;
           return;
         }
-        ASSERT_TRUE(memory == result) << "rank " << rank << ", turn " << turn;
+        ASSERT_TRUE(memory == result) << "rank " << rank;
         ++succeeded[static_cast<size_t>(rank)];
       }
     });
     killer.join();
     // Who is evicted may fail though the operation is decided.
-    EXPECT_LE(succeeded[1], succeeded[0]);
-    EXPECT_LE(succeeded[0] - succeeded[1], 1U);
+    const uint64_t decided = succeeded[0];
+    for (int rank = 1; rank < evicted; ++rank) EXPECT_EQ(succeeded[static_cast<size_t>(rank)], decided);
+    EXPECT_LE(succeeded[static_cast<size_t>(evicted)], decided);
+    EXPECT_LE(decided - succeeded[static_cast<size_t>(evicted)], 1U);
   }
 }
 

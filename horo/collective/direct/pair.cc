@@ -1,9 +1,8 @@
 #include "horo/collective/direct/pair.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-
-#include "horo/collective/direct/pointers.h"
 
 namespace horo::collective::direct {
 
@@ -24,15 +23,16 @@ Pair::Pair(Protocol& protocol, const Call& call, const Reduction& reduction, con
 Status Pair::run() {
   Status status = kernels_.keeping != nullptr ? in_turns() : abreast();
   if (status.ok()) status = say_taken();
-  if (!status.ok() && mine_.contributions == Holding::kWhole) restore();
+  if (!status.ok() && in_place()) restore();
   return status;
 }
 
 Status Pair::abreast() {
   for (uint64_t step = 0; step <= steps_; ++step) {
     if (step < steps_) HORO_TRY(copy(step, range(step)));
-    kept_ = step;
+    if (!keeps_late()) kept_ = step;
     if (step > 0) HORO_TRY(take(step - 1, range(step - 1)));
+    if (keeps_late()) kept_ = step;
   }
   return {};
 }
@@ -54,10 +54,15 @@ Status Pair::copy(uint64_t place, const Range& part) const {
 Status Pair::take(uint64_t place, const Range& part) const {
   HORO_TRY(wait_for_peer(place));
   if (!takes()) return {};
-  Pointers inputs(2);
-  inputs[protocol_.rank()] = input(part);
-  inputs[peer_] = peers(place, part);
-  kernels_.combine(output(part), inputs.span(), part.count, reduction_.scaling);
+  std::array<const std::byte*, 2> inputs = {peers(place, part), peers(place, part)};
+  inputs[rank_] = input(part);
+  if (!keeps_late()) {
+    kernels_.combine(output(part), inputs, part.count, reduction_.scaling);
+    return {};
+  }
+  std::byte* kept = protocol_.staging().data() + part.begin * element_;
+  kernel::combine_and_keep(kernels_.combine, reduction_.dtype, output(part), kept, rank_, inputs, part.count,
+                           reduction_.scaling);
   return {};
 }
 
@@ -98,7 +103,7 @@ uint64_t Pair::offset(const Descriptor& whose, uint64_t place, const Range& part
 }
 
 std::byte* Pair::staged(uint64_t place, const Range& part) const {
-  return protocol_.staging().data() + offset(mine_, place, part);
+  return protocol_.staging().data() + round_.staged_at + offset(mine_, place, part);
 }
 
 const std::byte* Pair::peers(uint64_t place, const Range& part) const {

@@ -5,6 +5,10 @@
 //
 // *Abreast*: both copy a step, and add the one before while its input is still in cache.
 //
+// In place, the input is kept until the operation is decided, so that it can be put back: it lies in staging as a
+// whole, or, where staging is a ring, it is copied elsewhere just before the result replaces it
+// (kernel::combine_and_keep).
+//
 // *In turns*, where a kernel copies and adds in one pass: of every two steps each rank leads with one, which it copies.
 // The other one it follows with, when the peer's lies there, in one pass. And it catches up with the one that it led.
 // So each input is read from afar once, and only half of it once more from the cache. A turn is to lead, to catch up
@@ -30,9 +34,10 @@ namespace horo::collective::direct {
 
 class Pair {
  public:
-  /// What fits into staging: elements from `first` on, `step` of them at a time, counted from `first_step` on.
+  /// What fits into staging: elements from `first` on, `step` of them at a time, counted from `first_step` on. What
+  /// this rank contributes lies in its staging from `staged_at` on.
   struct Round {
-    uint64_t first, elements, step, first_step;
+    uint64_t first, elements, step, first_step, staged_at;
   };
   static uint64_t steps(uint64_t elements, uint64_t step) { return (elements + 2 * step - 1) / (2 * step) * 2; }
 
@@ -45,7 +50,7 @@ class Pair {
   Pair(Protocol& protocol, const Call& call, const Reduction& reduction, const Descriptor& mine,
        const Descriptor& theirs, const Round& round, const Kernels& kernels);
 
-  /// If it fails the caller's input is as it was, where it was kept (Holding::kWhole).
+  /// If it fails the caller's input is as it was.
   Status run();
 
  private:
@@ -54,6 +59,9 @@ class Pair {
   };
 
   bool takes() const { return reduction_.out != nullptr; }
+  bool in_place() const { return reduction_.out == reduction_.in; }
+  /// At the beginning of staging, when a result takes its place.
+  bool keeps_late() const { return in_place() && mine_.contributions == Holding::kRing; }
   Status abreast();
   Status in_turns();
   Status copy(uint64_t place, const Range& part) const;
@@ -84,7 +92,7 @@ class Pair {
   const uint64_t rank_;
   const int peer_;
   const uint64_t steps_;
-  uint64_t kept_ = 0;  ///< All steps before this one lie in staging, whether overwritten or not; of others none is.
+  uint64_t kept_ = 0;  ///< All steps before this one are kept, whether overwritten or not; of others none is.
 };
 
 }  // namespace horo::collective::direct

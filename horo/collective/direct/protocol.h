@@ -39,12 +39,14 @@ struct Call {
 
 #ifdef __aarch64__
 inline constexpr size_t kPairStepBytes = 64 * 1024;
+inline constexpr bool kFarRings = true;
 #else
 inline constexpr size_t kPairStepBytes = 128 * 1024;
+inline constexpr bool kFarRings = false;
 #endif
 
 /// Sizes at which the algorithm changes. Equal on all members (they are part of the selector's table), but for
-/// cache_bytes and streams, which only decide how a member copies and how long its own ring is.
+/// cache_bytes, streams and far_rings, which only decide how a member copies and how long its own ring is.
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;  ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   /// The same for more than 2 ranks, and for 2 that both have buffers of the library.
@@ -56,10 +58,13 @@ struct Thresholds {
   size_t cache_bytes = kernel::cache_bytes();
   size_t page_bytes = page_size();   ///< What a caller's buffer can be taken away from peers by.
   bool streams = kernel::streams();  ///< Whether what no cache holds passes the caches by.
+  /// Whether contributions do so, too, and then the ring that they take is longer than the cache. Else they stay in
+  /// cache in a short one, and their memory is spared: 64 MiB between two Sapphire Rapids cores are a quarter faster.
+  bool far_rings = kFarRings;
 
-  /// From here on copies pass the cache by.
+  /// From here on results pass the cache by.
   size_t stream_bytes() const { return streams ? kernel::kStreamedCaches * cache_bytes : SIZE_MAX; }
-  /// Contributions from here on do so, and then the ring that they take is longer than the cache.
+  /// From here on an allreduce finds its tensor in no cache.
   size_t far_bytes() const { return streams ? kFarCaches * cache_bytes : SIZE_MAX; }
   size_t far_ring_bytes() const { return kFarCaches * cache_bytes; }
   /// Of what stays in cache.

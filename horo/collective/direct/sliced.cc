@@ -33,7 +33,9 @@ class Sliced {
   bool takes() const { return reduction_.out != nullptr; }
   bool in_place() const { return reduction_.out == reduction_.in; }
   /// Caller's memory is both input and output and nobody else reads it: what is overwritten can be put back.
-  bool restorable() const { return in_place() && mine().contributions == Holding::kWhole; }
+  bool restorable() const { return in_place() && mine().results == Holding::kWhole; }
+  /// What is overwritten is kept only then, as others read a ring.
+  bool keeps_late() const { return restorable() && mine().contributions == Holding::kRing; }
   Status describe();
   Status check(const Descriptor& descriptor, int member) const;
   bool is_paired() const;
@@ -47,6 +49,8 @@ class Sliced {
   Status copy_in(uint64_t step);
   Status reduce(uint64_t step);
   Status pull(uint64_t step);
+  /// Everybody begins elsewhere, and ends with itself.
+  int nth_pulled(uint64_t i) const { return (rank_ + 1 + static_cast<int>(i)) % size_; }
   void pull_own_slice();
   void restore();
   Status leave_round(bool more);
@@ -56,11 +60,15 @@ class Sliced {
   const std::byte* contribution(int member, uint64_t step) const;
   const std::byte* result(int member, uint64_t step) const;
   std::byte* stage(uint64_t offset) const { return protocol_.staging().data() + offset; }
+  bool keeps_apart(uint64_t ring) const;
   uint64_t choose_ring() const;
   uint64_t choose_pair_ring(uint64_t ring) const;
   /// The ring has room for a piece per taker and one result in each step. Pairs put one piece of their shorter steps
   /// after the other.
   uint64_t pieces() const { return static_cast<uint64_t>(size_) + 1; }
+  uint64_t whole_bytes() const {
+    return divide_up(round_elements_ * element_, transport::kCacheLine) * transport::kCacheLine;
+  }
   uint64_t ring_bytes(uint64_t steps) const { return steps * pieces() * step_elements_ * element_; }
   uint64_t ring_slot(const Descriptor& whose, uint64_t step, int piece) const {
     return (step % whose.ring * pieces() + static_cast<uint64_t>(piece)) * step_elements_ * element_;
@@ -79,20 +87,21 @@ class Sliced {
   const uint64_t round_elements_;
   const uint64_t rounds_;
   std::vector<Descriptor> descriptors_;
-  const bool far_;  ///< The tensor lies in memory rather than in a core's cache, and passes the caches by.
+  const bool far_;       ///< The tensor lies in memory rather than in a core's cache, and passes the caches by.
+  const bool far_ring_;  ///< Contributions do so, too.
   const kernel::Placement near_;
-  /// A contribution that no cache holds goes past it: the peer fetches it sooner from memory than from our cache.
-  const kernel::Placement staged_ = far_ ? kernel::Placement::kStreamed : near_;
+  const kernel::Placement staged_ = far_ring_ ? kernel::Placement::kStreamed : near_;
   /// Results that others reduced; only the caller reads them.
   const kernel::Placement pulled_to_ = far_ ? kernel::Placement::kReplacing : near_;
-  bool paired_ = false;  ///< Two ranks that add fast, without library buffers: everybody reduces everything.
+  uint64_t ring_at_ = 0;  ///< In staging; before it lies what is kept whole.
+  bool paired_ = false;   ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
   kernel::CombineKeepingFn keeping_ = nullptr;  ///< Of a pair that copies and adds in one pass, both of it.
   bool contents_lost_ = false;
   std::optional<Offer> offered_;  ///< Where others may write this member's result.
 
   // Of the current round: its first element, its elements, elements per slice, steps, steps of earlier rounds, and how
-  // many steps of the others' slices have been pulled.
+  // many pieces of the others' slices have been pulled.
   uint64_t first_ = 0, elements_ = 0, slice_ = 0, steps_ = 0, first_step_ = 0, pulled_ = 0;
 };
 
@@ -111,6 +120,12 @@ bool adds_fast(DType dtype) {
   return converts || (dtype != DType::kF16 && dtype != DType::kBF16);
 }
 
+/// Of staging, for one round.
+size_t room_of(const Protocol& protocol) {
+  const size_t all = protocol.staging().size();
+  return all - std::min(all / 2, ring_room(protocol.thresholds(), protocol.size()));
+}
+
 Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
     : protocol_(protocol),
       call_(call),
@@ -120,9 +135,10 @@ Sliced::Sliced(Protocol& protocol, const Call& call, const Reduction& reduction)
       size_(protocol.size()),
       step_elements_(step_length(protocol.thresholds().step_bytes, reduction)),
       pair_elements_(step_length(protocol.thresholds().pair_step_bytes, reduction)),
-      round_elements_(std::min<uint64_t>(reduction.count, protocol.staging().size() / element_)),
+      round_elements_(std::min<uint64_t>(reduction.count, room_of(protocol) / element_)),
       rounds_(divide_up(reduction.count, round_elements_)),
       far_(reduction.count * element_ >= protocol.thresholds().far_bytes()),
+      far_ring_(far_ && protocol.thresholds().far_rings),
       near_(protocol.thresholds().near()) {}
 
 Status Sliced::run() {
@@ -147,20 +163,24 @@ Status Sliced::describe() {
   const auto stage_at = static_cast<uint64_t>(stage(0) - segment);
   const Holding staged = in_place() ? Holding::kWhole : Holding::kRing;
   const uint64_t ring = choose_ring();
+  const bool apart = keeps_apart(ring);
+  ring_at_ = apart ? whole_bytes() : 0;
   const kernel::CombineKeepingFn keeping = kernel::combine_keeping(reduction_.dtype, reduction_.op);
-  Descriptor mine{.contribution = in.value_or(stage_at),
+  Descriptor mine{.contribution = in.value_or(stage_at + ring_at_),
                   .result = out.value_or(stage_at),
                   .ring = ring,
                   .pair_ring = choose_pair_ring(ring),
-                  .contributions = in ? Holding::kCallers : staged,
+                  .contributions = in      ? Holding::kCallers
+                                   : apart ? Holding::kRing
+                                           : staged,
                   .results = out ? Holding::kCallers : staged,
                   .takes_pushes = static_cast<uint8_t>(offered_.has_value()),
                   .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype)),
-                  .keeps = static_cast<uint8_t>(far_ && keeping != nullptr)};
+                  .keeps = static_cast<uint8_t>(far_ring_ && keeping != nullptr)};
   const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
   const bool needs_whole = mine.contributions == Holding::kWhole;
   const uint64_t staged_bytes =
-      std::max(needs_ring ? ring_bytes(mine.ring) : 0, needs_whole ? round_elements_ * element_ : 0);
+      std::max(needs_ring ? ring_at_ + ring_bytes(mine.ring) : 0, needs_whole ? whole_bytes() : 0);
   Status room = staged_bytes <= protocol_.staging().size()
                     ? protocol_.commit(staged_bytes)
                     : Status(Code::kUnavailable, "HORO_STAGING is too small for so many ranks");
@@ -180,19 +200,24 @@ Status Sliced::describe() {
   return {};
 }
 
+bool Sliced::keeps_apart(uint64_t ring) const {
+  const bool fits = whole_bytes() + ring_bytes(ring) <= protocol_.staging().size();
+  return in_place() && far_ && !far_ring_ && fits;
+}
+
 // Shows to others only in the descriptor, so that it may depend on this core's cache.
 uint64_t Sliced::choose_ring() const {
   const uint64_t one = ring_bytes(1);
   const uint64_t steps = divide_up(divide_up(round_elements_, static_cast<uint64_t>(size_)), step_elements_) + 1;
   const uint64_t room = protocol_.staging().size() / one;
-  const uint64_t wanted = far_ ? std::min(room, protocol_.thresholds().far_ring_bytes() / one) : kShortRing;
+  const uint64_t wanted = far_ring_ ? std::min(room, protocol_.thresholds().far_ring_bytes() / one) : kShortRing;
   return std::min(steps, std::max(wanted, kShortRing));
 }
 
 // Six steps at least; Pair needs four.
 uint64_t Sliced::choose_pair_ring(uint64_t ring) const {
   const uint64_t room = ring_bytes(ring) / (pair_elements_ * element_);
-  return far_ ? room : std::min(room, kShortPairRing);
+  return far_ring_ ? room : std::min(room, kShortPairRing);
 }
 
 Status Sliced::check(const Descriptor& descriptor, int member) const {
@@ -265,7 +290,7 @@ Status Sliced::run_pushes() {
 }
 
 Status Sliced::run_pair() {
-  const Pair::Round round{first_, elements_, pair_elements_, first_step_};
+  const Pair::Round round{first_, elements_, pair_elements_, first_step_, ring_at_};
   const Pair::Kernels kernels{combine_, keeping_, staged_};
   return Pair(protocol_, call_, reduction_, mine(), descriptor(1 - rank_), round, kernels).run();
 }
@@ -304,7 +329,7 @@ Status Sliced::copy_in(uint64_t step) {
   for (int member = 0; member < size_; ++member) {
     if (member == rank_) continue;  // Nobody else reads this member's share of its own slice.
     const Range part = range(member, step);
-    std::byte* to = stage(ring ? ring_slot(mine(), step, member) : part.begin * element_);
+    std::byte* to = stage(ring ? ring_at_ + ring_slot(mine(), step, member) : part.begin * element_);
     kernel::copy(to, reduction_.in + (first_ + part.begin) * element_, part.count * element_, staged_);
   }
   return protocol_.advance(call_, protocol_.words(rank_).copied.word, count_after(step));
@@ -329,15 +354,20 @@ Status Sliced::reduce(uint64_t step) {
 }
 
 Status Sliced::pull(uint64_t step) {
-  for (int i = 0; takes() && i < size_; ++i) {
-    const int member = (rank_ + 1 + i) % size_;  // Everybody begins elsewhere, and ends with itself.
+  for (uint64_t i = 0; takes() && i < static_cast<uint64_t>(size_); ++i) {
+    const int member = nth_pulled(i);
     if (member == rank_ && restorable()) continue;
     const Range part = range(member, step);
     HORO_TRY(protocol_.wait_for(call_, member, protocol_.words(member).reduced.word, count_after(step)));
     std::byte* to = reduction_.out + (first_ + part.begin) * element_;
     const std::byte* from = result(member, step);
-    if (to != from) kernel::copy(to, from, part.count * element_, pulled_to_);
-    pulled_ = step + 1;
+    const size_t bytes = part.count * element_;
+    if (keeps_late()) {
+      kernel::replace(to, stage(part.begin * element_), from, bytes);
+    } else if (to != from) {
+      kernel::copy(to, from, bytes, pulled_to_);
+    }
+    ++pulled_;
   }
   return protocol_.advance(call_, protocol_.words(rank_).taken.word, count_after(step));
 }
@@ -351,13 +381,10 @@ void Sliced::pull_own_slice() {
 
 // Puts the caller's input back: everything that was overwritten lies in our own staging.
 void Sliced::restore() {
-  for (uint64_t step = 0; step < pulled_; ++step) {
-    for (int member = 0; member < size_; ++member) {
-      if (member == rank_) continue;
-      const Range part = range(member, step);
-      std::memcpy(reduction_.out + (first_ + part.begin) * element_, stage(part.begin * element_),
-                  part.count * element_);
-    }
+  const auto others = static_cast<uint64_t>(size_ - 1);
+  for (uint64_t piece = 0; piece < pulled_; ++piece) {
+    const Range part = range(nth_pulled(piece % others), piece / others);
+    std::memcpy(reduction_.out + (first_ + part.begin) * element_, stage(part.begin * element_), part.count * element_);
   }
 }
 
@@ -402,6 +429,10 @@ const std::byte* Sliced::result(int member, uint64_t step) const {
 }
 
 }  // namespace
+
+size_t ring_room(const Thresholds& thresholds, int members) {
+  return kShortRing * (static_cast<size_t>(members) + 1) * thresholds.step_bytes;
+}
 
 Status allreduce_by_slices(Protocol& protocol, const Call& call, const Reduction& reduction) {
   return Sliced(protocol, call, reduction).run();

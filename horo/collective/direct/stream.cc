@@ -37,10 +37,11 @@ Status Stream::choose_ring(Descriptor& mine) {
   for (const auto& block : flow_.give) given += block.size();
   for (uint64_t bytes : flow_.take) taken += bytes;
   uint64_t wanted = kShortRing;
-  placement_ = protocol_.thresholds().near();
-  if (std::max(given, taken) >= protocol_.thresholds().stream_bytes()) {
+  const Thresholds& limits = protocol_.thresholds();
+  placement_ = limits.near();
+  if (limits.far_rings && std::max(given, taken) >= limits.stream_bytes()) {
     placement_ = kernel::Placement::kStreamed;
-    wanted = std::max(wanted, protocol_.thresholds().far_ring_bytes() / slot_);
+    wanted = std::max(wanted, limits.far_ring_bytes() / slot_);
   }
   const uint64_t room = protocol_.staging().size() / slot_;
   mine.ring = std::max<uint64_t>(1, std::min({wanted, room, give_steps_}));

@@ -63,6 +63,7 @@ inline void stream_line(std::byte* out, const std::byte* in) {
 
 }  // namespace
 
+#include "horo/kernel/asked.inc"
 #include "horo/kernel/stream.inc"
 
 /// Non-temporal stores of aarch64 are ordered by the same release operations as any other.

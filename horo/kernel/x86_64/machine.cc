@@ -8,6 +8,7 @@
 #include "horo/base/immortal.h"
 #include "horo/kernel/kernels.h"
 #include "horo/kernel/x86_64/crc32c_x86.h"
+#include "horo/kernel/x86_64/stream_x86.h"
 
 namespace horo::kernel {
 
@@ -81,7 +82,30 @@ inline void stream_line(std::byte* out, const std::byte* in) {
 
 }  // namespace
 
+#include "horo/kernel/asked.inc"
+
+namespace by_sse2 {
 #include "horo/kernel/stream.inc"
+}  // namespace by_sse2
+
+namespace {
+
+bool streams_whole_lines() {
+  static const bool can = has_avx512();
+  return can;
+}
+
+}  // namespace
+
+void stream_lines(std::byte* out, const std::byte* in, size_t bytes) {
+  if (streams_whole_lines()) return by_avx512::stream_lines(out, in, bytes);
+  by_sse2::stream_lines(out, in, bytes);
+}
+
+void stream_pages(std::byte* out, const std::byte* in) {
+  if (streams_whole_lines()) return by_avx512::stream_pages(out, in);
+  by_sse2::stream_pages(out, in);
+}
 
 void stream_fence() { _mm_sfence(); }
 
