@@ -59,7 +59,7 @@ struct Thresholds {
   size_t page_bytes = page_size();   ///< What a caller's buffer can be taken away from peers by.
   bool streams = kernel::streams();  ///< Whether what no cache holds passes the caches by.
   /// Whether contributions do so, too, and then the ring that they take is longer than the cache. Else they stay in
-  /// cache in a short one, and their memory is spared: 64 MiB between two Sapphire Rapids cores are a quarter faster.
+  /// cache in a short one, which spares memory a quarter of the traffic (docs/performance.md has both).
   bool far_rings = kFarRings;
 
   /// From here on results pass the cache by.

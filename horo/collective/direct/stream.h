@@ -35,7 +35,7 @@ uint64_t piece_bytes(const Protocol& protocol, bool per_taker);
 /// nothing is copied twice.
 ///
 /// Contributions take a ring of a few steps that stays in cache; results that no cache holds pass the caches by. (A
-/// broadcast of 64 MiB between two Sapphire Rapids cores: 5.5 ms, against 7.6 if contributions go past the caches, too,
+/// broadcast of 64 MiB between two Emerald Rapids cores: 5.5 ms, against 7.6 if contributions go past the caches, too,
 /// through a ring that is longer than they are. There is such a ring where it is the quicker way, see
 /// Thresholds::far_rings.)
 class Stream {
