@@ -99,11 +99,11 @@ TEST(Keep, KeepsEitherOfTwoThatAreCombined) {
           std::array<const std::byte*, 2> in = {first.data(), second.data()};
           sum(expected.data(), in, count, scaling);
           Buffer input(own == 0 ? first : second);
-          combine_and_keep(sum, dtype, apart.data(), kept.data(), own, in, count, scaling);
+          combine_and_keep(sum, dtype, apart.data(), kept.data(), own, in, count, scaling, nullptr);
           ASSERT_EQ(apart.bytes(), expected.bytes()) << name(dtype) << count;
           ASSERT_EQ(kept.bytes(), input.bytes()) << name(dtype) << count;
           Buffer& place = own == 0 ? first : second;
-          combine_and_keep(sum, dtype, place.data(), kept.data(), own, in, count, scaling);
+          combine_and_keep(sum, dtype, place.data(), kept.data(), own, in, count, scaling, input.data());
           ASSERT_EQ(place.bytes(), expected.bytes()) << name(dtype) << count;
           ASSERT_EQ(kept.bytes(), input.bytes()) << name(dtype) << count;
           ASSERT_TRUE(apart.fences_intact() && kept.fences_intact() && place.fences_intact());

@@ -44,9 +44,14 @@ void replace(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes)
 }
 
 void combine_and_keep(CombineManyFn combine, DType dtype, std::byte* out, std::byte* kept, size_t own,
-                      std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling) {
+                      std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling,
+                      const std::byte* next) {
   const size_t element = size_of(dtype);
   keep(kept, in[own], count * element, [&](size_t at, size_t size) {
+    constexpr int kRead = 0, kIntoTheCoresOwnCache = 2;
+    for (size_t line = 0; next != nullptr && line < size; line += 64) {
+      __builtin_prefetch(next + at + line, kRead, kIntoTheCoresOwnCache);
+    }
     const std::array<const std::byte*, 2> here = {in[0] + at, in[1] + at};
     combine(out + at, here, size / element, scaling);
   });

@@ -84,10 +84,12 @@ void copy(std::byte* out, const std::byte* in, size_t bytes);
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
 /// out = in, and kept = what `out` held, past the cache. `kept` begins on a cache line.
 void replace(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes);
-/// combine(out, in), and kept = in[own], which `out` may be, past the cache. `kept` begins on a cache line. `combine`
-/// is quickest if it is one of kCached.
+/// combine(out, in), and kept = in[own], which `out` may be, past the cache. `kept` begins on a cache line. As many
+/// bytes of `next`, which the caller will read after that, are asked for meanwhile, if it is not null: the peer's data
+/// come from its cache, those from memory, at the same time.
 void combine_and_keep(CombineManyFn combine, DType dtype, std::byte* out, std::byte* kept, size_t own,
-                      std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling);
+                      std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling,
+                      const std::byte* next);
 /// What is read much later, by other cores: bypasses the cache from a few times the size of a core's own on, as nothing
 /// of it would be there then.
 void copy_for_later(std::byte* out, const std::byte* in, size_t bytes);

@@ -61,8 +61,9 @@ Status Pair::take(uint64_t place, const Range& part) const {
     return {};
   }
   std::byte* kept = protocol_.staging().data() + part.begin * element_;
+  const Range next = range(place + 2);  // The one after this has been copied.
   kernel::combine_and_keep(kernels_.combine, reduction_.dtype, output(part), kept, rank_, inputs, part.count,
-                           reduction_.scaling);
+                           reduction_.scaling, next.count == part.count ? input(next) : nullptr);
   return {};
 }
 
