@@ -35,7 +35,7 @@ using CombineManyFn = void (*)(std::byte* out, std::span<const std::byte* const>
                                const Scaling& scaling);
 
 /// out[i] = scaling(own[i] op other[i]), and kept[i] = own[i], which nobody here reads soon: one pass where copy() and
-/// CombineManyFn take two. `out` may be `own`.
+/// CombineManyFn take two. `out` may be `own`. What is kept stays in cache; combine_and_keep() lets it pass by.
 using CombineKeepingFn = void (*)(std::byte* out, std::byte* kept, const std::byte* own, const std::byte* other,
                                   size_t count, const Scaling& scaling);
 

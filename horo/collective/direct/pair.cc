@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace horo::collective::direct {
 
@@ -54,8 +55,8 @@ Status Pair::copy(uint64_t place, const Range& part) const {
 Status Pair::take(uint64_t place, const Range& part) const {
   HORO_TRY(wait_for_peer(place));
   if (!takes()) return {};
-  std::array<const std::byte*, 2> inputs = {peers(place, part), peers(place, part)};
-  inputs[rank_] = input(part);
+  std::array<const std::byte*, 2> inputs = {input(part), peers(place, part)};
+  if (rank_ == 1) std::swap(inputs[0], inputs[1]);
   if (!keeps_late()) {
     kernels_.combine(output(part), inputs, part.count, reduction_.scaling);
     return {};
@@ -77,7 +78,6 @@ Status Pair::follow(uint64_t place, const Range& part) {
 }
 
 void Pair::restore() const {
-  if (!takes()) return;
   const uint64_t elements = std::min(round_.elements, kept_ * round_.step);
   std::memcpy(output({0, elements}), protocol_.staging().data(), elements * element_);
 }
