@@ -55,6 +55,8 @@ inline constexpr size_t kStreamPages = kFollowsArrays ? 1 : 4;
 inline constexpr size_t kStreamPage = 4096;
 inline constexpr size_t kStreamAhead = kFollowsArrays ? 512 : kStreamPages * kStreamPage;
 void stream_pages(std::byte* out, const std::byte* in);
+/// kept = out, without leaving it in the cache, and out = in, a line at a time; `bytes` and `kept` as above.
+void replace_lines(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes);
 void stream_fence();
 /// Copies `bytes` line by line, asking for lines to read and for lines to write before they come.
 void copy_asked(std::byte* out, const std::byte* in, size_t bytes);

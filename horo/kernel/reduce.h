@@ -35,9 +35,11 @@ using CombineManyFn = void (*)(std::byte* out, std::span<const std::byte* const>
                                const Scaling& scaling);
 
 /// out[i] = scaling(own[i] op other[i]), and kept[i] = own[i], which nobody here reads soon: one pass where copy() and
-/// CombineManyFn take two. `out` may be `own`. What is kept stays in cache; combine_and_keep() lets it pass by.
+/// CombineManyFn take two. `out` may be `own`; `kept` begins on a cache line. As many bytes of `next`, which the caller
+/// will read after that, are asked for meanwhile, where that pays and it is not null: the other's data come from its
+/// cache, those from memory, at the same time.
 using CombineKeepingFn = void (*)(std::byte* out, std::byte* kept, const std::byte* own, const std::byte* other,
-                                  size_t count, const Scaling& scaling);
+                                  const std::byte* next, size_t count, const Scaling& scaling);
 
 /// out[i] = in[i] * factor, or in[i] / divisor. `out` may be `in`.
 using ScaleFn = void (*)(std::byte* out, const std::byte* in, size_t count, const Scaling& scaling);
@@ -84,9 +86,7 @@ void copy(std::byte* out, const std::byte* in, size_t bytes);
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
 /// out = in, and kept = what `out` held, past the cache. `kept` begins on a cache line.
 void replace(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes);
-/// combine(out, in), and kept = in[own], which `out` may be, past the cache. `kept` begins on a cache line. As many
-/// bytes of `next`, which the caller will read after that, are asked for meanwhile, if it is not null: the peer's data
-/// come from its cache, those from memory, at the same time.
+/// What a CombineKeepingFn does, in blocks, for whatever has none: combine(out, in), and kept = in[own].
 void combine_and_keep(CombineManyFn combine, DType dtype, std::byte* out, std::byte* kept, size_t own,
                       std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling,
                       const std::byte* next);

@@ -129,19 +129,19 @@ TEST_P(EveryDTypeAndOp, KeepsOneOfTwoWhileItCombinesThem) {
   for (const Scaling& scaling : {Scaling{}, Scaling{.divisor = 3}, Scaling{.factor = 2.5}}) {
     for (size_t count : {size_t{0}, size_t{1}, size_t{37}, 21 * 1024 / size_ + 5}) {
       for (size_t shift : {0, 1, 16}) {
-        Buffer own(count * size_, shift), other(count * size_, 2), expected(count * size_, 0);
+        Buffer own(count * size_, shift), other(count * size_, 2), expected(count * size_, 0), next(own);
         own.fill(dtype_, random_), other.fill(dtype_, random_);
         const std::array<const std::byte*, 2> in = {other.data(), own.data()};
         combine_many(dtype_, op_, Isa::kGeneric)(expected.data(), in, count, scaling);
         for (Isa isa : available()) {
           const CombineKeepingFn keeping = combine_keeping(dtype_, op_, isa);
           if (keeping == nullptr) continue;
-          Buffer apart(count * size_, 3), in_place(own), kept(count * size_, shift);
-          keeping(apart.data(), kept.data(), own.data(), other.data(), count, scaling);
+          Buffer apart(count * size_, 3), in_place(own), kept(count * size_, 0);
+          keeping(apart.data(), kept.data(), own.data(), other.data(), next.data(), count, scaling);
           ASSERT_EQ(apart.bytes(), expected.bytes()) << name(isa) << " count " << count << " shift " << shift;
           ASSERT_EQ(kept.bytes(), own.bytes()) << name(isa) << " count " << count << " shift " << shift;
           ASSERT_TRUE(apart.fences_intact() && kept.fences_intact());
-          keeping(in_place.data(), kept.data(), in_place.data(), other.data(), count, scaling);
+          keeping(in_place.data(), kept.data(), in_place.data(), other.data(), nullptr, count, scaling);
           ASSERT_EQ(in_place.bytes(), expected.bytes()) << name(isa) << " in place, count " << count;
           ASSERT_EQ(kept.bytes(), own.bytes()) << name(isa) << " in place, count " << count;
         }
@@ -170,11 +170,15 @@ TEST(Kernels, ExistExactlyWhereADtypeCanBeReduced) {
   EXPECT_EQ(combine(static_cast<DType>(200), ReduceOp::kSum), nullptr);
 }
 
-TEST(Kernels, OfNeonKeepWhileTheyCombineFloats) {
+TEST(Kernels, OfMostInstructionSetsKeepWhileTheyCombineFloats) {
   for (Isa isa : available()) {
-    for (DType dtype : {DType::kF32, DType::kF64}) {
-      for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
-        EXPECT_EQ(combine_keeping(dtype, op, isa) != nullptr, isa == Isa::kNeon) << name(isa);
+    const bool of_x86 = isa == Isa::kAvx2 || isa == Isa::kAvx512;
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kProduct}) {
+      for (DType dtype : {DType::kF32, DType::kF64}) {
+        EXPECT_EQ(combine_keeping(dtype, op, isa) != nullptr, of_x86 || isa == Isa::kNeon) << name(isa);
+      }
+      for (DType dtype : {DType::kF16, DType::kBF16}) {
+        EXPECT_EQ(combine_keeping(dtype, op, isa) != nullptr, of_x86) << name(isa);
       }
     }
   }

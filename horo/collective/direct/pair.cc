@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 namespace horo::collective::direct {
 
@@ -22,7 +21,7 @@ Pair::Pair(Protocol& protocol, const Call& call, const Reduction& reduction, con
       steps_(steps(round.elements, round.step)) {}
 
 Status Pair::run() {
-  Status status = kernels_.keeping != nullptr ? in_turns() : abreast();
+  Status status = kernels_.in_turns ? in_turns() : abreast();
   if (status.ok()) status = say_taken();
   if (!status.ok() && in_place()) restore();
   return status;
@@ -55,23 +54,30 @@ Status Pair::copy(uint64_t place, const Range& part) const {
 Status Pair::take(uint64_t place, const Range& part) const {
   HORO_TRY(wait_for_peer(place));
   if (!takes()) return {};
-  std::array<const std::byte*, 2> inputs = {input(part), peers(place, part)};
-  if (rank_ == 1) std::swap(inputs[0], inputs[1]);
-  if (!keeps_late()) {
-    kernels_.combine(output(part), inputs, part.count, reduction_.scaling);
-    return {};
+  if (keeps_late()) {
+    add_and_keep(place, part);
+  } else {
+    kernels_.combine(output(part), inputs(place, part), part.count, reduction_.scaling);
   }
-  std::byte* kept = protocol_.staging().data() + part.begin * element_;
-  const Range next = range(place + 2);  // The one after this has been copied.
-  kernel::combine_and_keep(kernels_.combine, reduction_.dtype, output(part), kept, rank_, inputs, part.count,
-                           reduction_.scaling, next.count == part.count ? input(next) : nullptr);
   return {};
+}
+
+void Pair::add_and_keep(uint64_t place, const Range& part) const {
+  std::byte* kept = protocol_.staging().data() + part.begin * element_;
+  const Range after = range(place + 2);  // The one before that has been copied.
+  const std::byte* next = after.count == part.count ? input(after) : nullptr;
+  if (kernels_.keeping != nullptr) {
+    kernels_.keeping(output(part), kept, input(part), peers(place, part), next, part.count, reduction_.scaling);
+  } else {
+    kernel::combine_and_keep(kernels_.combine, reduction_.dtype, output(part), kept, rank_, inputs(place, part),
+                             part.count, reduction_.scaling, next);
+  }
 }
 
 Status Pair::follow(uint64_t place, const Range& part) {
   HORO_TRY(wait_for_peer(place - 1));
   if (!takes()) return copy(place, part);
-  kernels_.keeping(output(part), staged(place, part), input(part), peers(place - 1, part), part.count,
+  kernels_.keeping(output(part), staged(place, part), input(part), peers(place - 1, part), nullptr, part.count,
                    reduction_.scaling);
   kept_ = place + 1;
   return say_copied(place);
@@ -101,6 +107,11 @@ Pair::Range Pair::range(uint64_t step) const {
 
 uint64_t Pair::offset(const Descriptor& whose, uint64_t place, const Range& part) const {
   return (whose.contributions == Holding::kRing ? place % whose.pair_ring * round_.step : part.begin) * element_;
+}
+
+std::array<const std::byte*, 2> Pair::inputs(uint64_t place, const Range& part) const {
+  if (rank_ == 0) return {input(part), peers(place, part)};
+  return {peers(place, part), input(part)};
 }
 
 std::byte* Pair::staged(uint64_t place, const Range& part) const {

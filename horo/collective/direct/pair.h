@@ -6,8 +6,7 @@
 // *Abreast*: both copy a step, and add the one before while its input is still in cache.
 //
 // In place, the input is kept until the operation is decided, so that it can be put back: it lies in staging as a
-// whole, or, where staging is a ring, it is copied elsewhere just before the result replaces it
-// (kernel::combine_and_keep).
+// whole, or, where staging is a ring, it is copied elsewhere as the result replaces it.
 //
 // *In turns*, where a kernel copies and adds in one pass: of every two steps each rank leads with one, which it copies.
 // The other one it follows with, when the peer's lies there, in one pass. And it catches up with the one that it led.
@@ -24,6 +23,7 @@
 // 2t - 2. Longer rings are faster, as a line that the peer has just read costs more to overwrite.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "horo/collective/direct/allreduce.h"
@@ -43,7 +43,8 @@ class Pair {
 
   struct Kernels {
     kernel::CombineManyFn combine;
-    kernel::CombineKeepingFn keeping;  ///< In turns; null: abreast. Both ranks have one or none has.
+    kernel::CombineKeepingFn keeping;  ///< Null: there is none.
+    bool in_turns;                     ///< Equal on both ranks; then both have `keeping`.
     kernel::Placement staged;
   };
 
@@ -67,6 +68,7 @@ class Pair {
   Status copy(uint64_t place, const Range& part) const;
   Status take(uint64_t place, const Range& part) const;
   Status follow(uint64_t place, const Range& part);
+  void add_and_keep(uint64_t place, const Range& part) const;
   void restore() const;
 
   Status wait_for_peer(uint64_t place) const;
@@ -79,6 +81,7 @@ class Pair {
   std::byte* output(const Range& part) const { return reduction_.out + (round_.first + part.begin) * element_; }
   std::byte* staged(uint64_t place, const Range& part) const;
   const std::byte* peers(uint64_t place, const Range& part) const;
+  std::array<const std::byte*, 2> inputs(uint64_t place, const Range& part) const;  ///< In the order of ranks.
   uint64_t count_after(uint64_t place) const { return protocol_.count(round_.first_step + place + 1); }
 
   Protocol& protocol_;

@@ -96,7 +96,8 @@ class Sliced {
   uint64_t ring_at_ = 0;  ///< In staging; before it lies what is kept whole.
   bool paired_ = false;   ///< Two ranks that add fast, without library buffers: everybody reduces everything.
   kernel::CombineManyFn combine_ = nullptr;
-  kernel::CombineKeepingFn keeping_ = nullptr;  ///< Of a pair that copies and adds in one pass, both of it.
+  kernel::CombineKeepingFn keeping_ = nullptr;  ///< Of a pair; null: there is none.
+  bool in_turns_ = false;                       ///< A pair, both of which keep while they add.
   bool contents_lost_ = false;
   std::optional<Offer> offered_;  ///< Where others may write this member's result.
 
@@ -165,7 +166,7 @@ Status Sliced::describe() {
   const uint64_t ring = choose_ring();
   const bool apart = keeps_apart(ring);
   ring_at_ = apart ? whole_bytes() : 0;
-  const kernel::CombineKeepingFn keeping = kernel::combine_keeping(reduction_.dtype, reduction_.op);
+  keeping_ = kernel::combine_keeping(reduction_.dtype, reduction_.op);
   Descriptor mine{.contribution = in.value_or(stage_at + ring_at_),
                   .result = out.value_or(stage_at),
                   .ring = ring,
@@ -176,7 +177,7 @@ Status Sliced::describe() {
                   .results = out ? Holding::kCallers : staged,
                   .takes_pushes = static_cast<uint8_t>(offered_.has_value()),
                   .adds_fast = static_cast<uint8_t>(adds_fast(reduction_.dtype)),
-                  .keeps = static_cast<uint8_t>(far_ring_ && keeping != nullptr)};
+                  .keeps = static_cast<uint8_t>(far_ring_ && keeping_ != nullptr)};
   const bool needs_ring = mine.contributions == Holding::kRing || mine.results == Holding::kRing;
   const bool needs_whole = mine.contributions == Holding::kWhole;
   const uint64_t staged_bytes =
@@ -194,9 +195,8 @@ Status Sliced::describe() {
   }
   paired_ = is_paired();
   combine_ = kernel::combine_many(reduction_.dtype, reduction_.op, kernel::best(), reduced_placement());
-  const bool all_keep =
+  in_turns_ =
       std::all_of(descriptors_.begin(), descriptors_.end(), [](const Descriptor& one) { return one.keeps != 0; });
-  if (all_keep) keeping_ = keeping;
   return {};
 }
 
@@ -291,7 +291,7 @@ Status Sliced::run_pushes() {
 
 Status Sliced::run_pair() {
   const Pair::Round round{first_, elements_, pair_elements_, first_step_, ring_at_};
-  const Pair::Kernels kernels{combine_, keeping_, staged_};
+  const Pair::Kernels kernels{combine_, keeping_, in_turns_, staged_};
   return Pair(protocol_, call_, reduction_, mine(), descriptor(1 - rank_), round, kernels).run();
 }
 

@@ -62,7 +62,15 @@ struct BF16 : Half<__m256> {
 
 using NativeF16 = F16;
 
+using KeptRegister = __m256i;
+inline void stream_register(std::byte* to, __m256i value) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), value);
+}
+/// A whole line, so that both its halves leave together.
+template <class T>
+using Vector = Pair<std::conditional_t<std::is_same_v<T, float>, __m256, __m256d>>;
 #include "horo/kernel/kernels.inc"
+#include "horo/kernel/x86_64/keep_x86.inc"
 
 }  // namespace
 

@@ -63,7 +63,14 @@ struct BF16 : Half<__m512> {
 
 using NativeF16 = F16;
 
+using KeptRegister = __m512i;
+inline void stream_register(std::byte* to, __m512i value) {
+  _mm512_stream_si512(reinterpret_cast<__m512i*>(to), value);
+}
+template <class T>
+using Vector = std::conditional_t<std::is_same_v<T, float>, __m512, __m512d>;
 #include "horo/kernel/kernels.inc"
+#include "horo/kernel/x86_64/keep_x86.inc"
 
 }  // namespace
 

@@ -107,6 +107,11 @@ void stream_pages(std::byte* out, const std::byte* in) {
   by_sse2::stream_pages(out, in);
 }
 
+void replace_lines(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes) {
+  if (streams_whole_lines()) return by_avx512::replace_lines(out, kept, in, bytes);
+  by_sse2::replace_lines(out, kept, in, bytes);
+}
+
 void stream_fence() { _mm_sfence(); }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <cstddef>
+#include <cstring>
 
 #include "horo/kernel/kernels.h"
 #include "horo/kernel/x86_64/stream_x86.h"
