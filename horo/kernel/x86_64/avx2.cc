@@ -69,8 +69,10 @@ inline void stream_register(std::byte* to, __m256i value) {
 /// A whole line, so that both its halves leave together.
 template <class T>
 using Vector = Pair<std::conditional_t<std::is_same_v<T, float>, __m256, __m256d>>;
-#include "horo/kernel/kernels.inc"
+
 #include "horo/kernel/x86_64/keep_x86.inc"
+// Uses it.
+#include "horo/kernel/kernels.inc"
 
 }  // namespace
 

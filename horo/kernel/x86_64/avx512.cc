@@ -69,8 +69,10 @@ inline void stream_register(std::byte* to, __m512i value) {
 }
 template <class T>
 using Vector = std::conditional_t<std::is_same_v<T, float>, __m512, __m512d>;
-#include "horo/kernel/kernels.inc"
+
 #include "horo/kernel/x86_64/keep_x86.inc"
+// Uses it.
+#include "horo/kernel/kernels.inc"
 
 }  // namespace
 
