@@ -21,12 +21,11 @@ void combine_and_keep(CombineManyFn combine, DType dtype, std::byte* out, std::b
                       const std::byte* next) {
   // Little enough that a block is combined while the lines before it are still leaving.
   constexpr size_t kBlock = 512;
-  constexpr int kRead = 0, kIntoTheCoresOwnCache = 2;
   const size_t element = size_of(dtype), bytes = count * element;
   for (size_t at = 0; at < bytes; at += kBlock) {
     const size_t size = std::min(kBlock, bytes - at), lines = size / 64 * 64;
     for (size_t line = 0; next != nullptr && line < size; line += 64) {
-      __builtin_prefetch(next + at + line, kRead, kIntoTheCoresOwnCache);
+      __builtin_prefetch(next + at + line, kToRead, kIntoTheCoresOwnCache);
     }
     stream_lines(kept + at, in[own] + at, lines);
     if (size > lines) std::memcpy(kept + at + lines, in[own] + at + lines, size - lines);

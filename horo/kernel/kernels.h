@@ -58,6 +58,10 @@ void stream_pages(std::byte* out, const std::byte* in);
 /// kept = out, without leaving it in the cache, and out = in, a line at a time; `bytes` and `kept` as above.
 void replace_lines(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes);
 void stream_fence();
+
+/// For __builtin_prefetch() of what this core copies next.
+inline constexpr int kToRead = 0, kIntoTheCoresOwnCache = 2;
+
 /// Copies `bytes` line by line, asking for lines to read and for lines to write before they come.
 void copy_asked(std::byte* out, const std::byte* in, size_t bytes);
 

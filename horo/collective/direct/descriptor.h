@@ -25,7 +25,7 @@ struct Descriptor {
   Holding results = Holding::kRing;
   uint8_t takes_pushes = 0;  ///< Others may write its result.
   uint8_t adds_fast = 1;     ///< Adding everything takes this member less time than fetching half of it added.
-  uint8_t keeps = 0;         ///< It copies and adds in one pass.
+  uint8_t keeps = 0;         ///< It contributes and adds in one pass.
 };
 static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
 

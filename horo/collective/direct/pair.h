@@ -8,11 +8,12 @@
 // In place, the input is kept until the operation is decided, so that it can be put back: it lies in staging as a
 // whole, or, where staging is a ring, it is copied elsewhere as the result replaces it.
 //
-// *In turns*, where a kernel copies and adds in one pass: of every two steps each rank leads with one, which it copies.
-// The other one it follows with, when the peer's lies there, in one pass. And it catches up with the one that it led.
-// So each input is read from afar once, and only half of it once more from the cache. A turn is to lead, to catch up
-// with the turn before, and to follow, so that what a rank waits for was due a pass ago. (64 MiB in place between two
-// cores of an Arm Neoverse N1: 9.5 ms abreast, 8.5 to 9.4 in turns. Nothing is gained on x86_64: docs/performance.md.)
+// *In turns*, where contributions pass the caches by and a kernel copies and adds in one pass: of every two steps each
+// rank leads with one, which it copies. The other one it follows with, when the peer's lies there, in one pass. And it
+// catches up with the one that it led. So each input is read from afar once, and only half of it once more from the
+// cache. A turn is to lead, to catch up with the turn before, and to follow, so that what a rank waits for was due a
+// pass ago. (64 MiB in place between two cores of an Arm Neoverse N1: 9.5 ms abreast, 8.5 to 9.4 in turns. Nothing is
+// gained on x86_64: docs/performance.md.)
 //
 // Contributions are counted by their *places*, the order in which a rank copies them: in turns, what it leads with,
 // what it follows with, what it leads with next. Both take the other's in this order.
