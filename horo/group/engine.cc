@@ -89,6 +89,7 @@ Status Engine::join() {
   self_.job = options_.job;
   self_.memory = memory_.get();
   self_.encrypt = config.get(kEncrypt);
+  self_.reads_peers = config.get(kReadPeers);
   HORO_ASSIGN(self_.tls, net::Tls::create());
   self_.key = options_.key;
   if (!self_.key) {

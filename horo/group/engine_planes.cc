@@ -187,6 +187,10 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
     already = std::max<uint64_t>(already, bytes);
     return {};
   };
+  const bool read = std::all_of(near.begin(), near.end(), [&](int rank) {
+    return rank == options_.rank || control_->link(rank)->memory->unshared.has_value();
+  });
+  log_.debug("memory that ", ranks_text(near), " do not share is ", read ? "" : "not ", "to be read by this rank");
   for (int place = 0; place < size; ++place) {
     const int rank = near[static_cast<size_t>(place)];
     if (rank == options_.rank) space.rank = place;
@@ -201,6 +205,7 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
     space.buffers.push_back(link == nullptr ? memory_->buffers().memory() : link->memory->buffers.memory());
     space.areas.push_back(segment.data() + offset);
     space.lives.push_back(link == nullptr ? nullptr : &link->memory->header().life);
+    if (read) space.processes.push_back(link == nullptr ? nullptr : &*link->memory->unshared);
   }
   std::span<std::byte> region = near.front() == options_.rank ? memory_->region().memory()
                                                               : control_->link(near.front())->memory->region.memory();

@@ -30,6 +30,12 @@ inline constexpr ChoiceKnob kTransport{
      .help = "How ranks of one host reach each other: shared memory where possible, or sockets always.",
      .choices = "auto|shm|tcp",
      .test = "ApiGroup.RanksFindThemselvesAndTheirTransport"}};
+inline constexpr BoolKnob kReadPeers{
+    {.name = "HORO_READ_PEERS",
+     .fallback = "1",
+     .help = "Whether ranks of one host that only move tensors of medium size read them straight out of each other's "
+             "memory, if the system permits it to all of them (process_vm_readv); 0 where it ends processes that try.",
+     .test = "GroupKnobs.ReadPeersIsWhetherRanksReadEachOthersMemory"}};
 inline constexpr BoolKnob kKeeper{
     {.name = "HORO_KEEPER",
      .fallback = "1",
@@ -122,6 +128,7 @@ inline constexpr const Knob* kKnobs[] = {&kStaging,
                                          &kTimeout,
                                          &kFreezeTimeout,
                                          &kTransport,
+                                         &kReadPeers,
                                          &kKeeper,
                                          &kStreams,
                                          &kChecksum,

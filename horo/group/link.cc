@@ -34,6 +34,7 @@ Status pass_memory(net::Channel& channel, const Memory& memory, Deadline deadlin
   about.u64(memory.buffers().memory().size());
   about.u64(memory.region().memory().size());
   about.raw(memory.header().nonce);
+  about.u64(reinterpret_cast<uintptr_t>(memory.header().nonce.data()));
   HORO_TRY(channel.send(header_of(ControlType::kDescriptors), about.data()));
   HORO_TRY(channel.flush(deadline));
   const std::array<int, kDescriptors> descriptors = {memory.segment().peer_fd().get(), memory.buffers().fd().get(),
@@ -41,7 +42,17 @@ Status pass_memory(net::Channel& channel, const Memory& memory, Deadline deadlin
   return channel.send_descriptors(descriptors, deadline);
 }
 
-Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
+/// Asks the kernel who is at the other end: the peer may have another number where it lives.
+std::optional<transport::Process> unshared_memory(const net::Channel& channel, uint64_t nonce_at,
+                                                  const transport::Process::Proof& nonce) {
+  const auto peer = channel.socket().peer_credentials();
+  if (!peer.ok() || peer->pid <= 0) return std::nullopt;
+  const transport::Process process(peer->pid, nonce_at, nonce);
+  if (process.try_to_read() != 0) return std::nullopt;
+  return process;
+}
+
+Result<PeerMemory> take_memory(const Self& self, net::Channel& channel, Deadline deadline) {
   HORO_ASSIGN(net::Message message, channel.receive(deadline));
   if (message.header.type != static_cast<uint8_t>(ControlType::kDescriptors)) {
     return Status(Code::kCorrupt,
@@ -51,8 +62,11 @@ Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
   const uint64_t segment_bytes = about.u64();
   const uint64_t buffers_bytes = about.u64();
   const uint64_t region_bytes = about.u64();
-  const auto nonce = about.raw(sizeof(RegionHeader::nonce));
+  transport::Process::Proof nonce;
+  const auto nonce_bytes = about.raw(nonce.size());
+  const uint64_t nonce_at = about.u64();
   HORO_TRY(about.finish());
+  std::copy(nonce_bytes.begin(), nonce_bytes.end(), nonce.begin());
   if (region_bytes < sizeof(RegionHeader) || region_bytes > Memory::kRegionBytes ||
       std::max(segment_bytes, buffers_bytes) > uint64_t{1} << 44) {
     return Status(Code::kCorrupt, "a peer announced shared memory of an impossible size");
@@ -64,9 +78,10 @@ Result<PeerMemory> take_memory(net::Channel& channel, Deadline deadline) {
   HORO_ASSIGN(memory.buffers, transport::shm::map_peer(descriptors[1], buffers_bytes, Access::kReadWrite));
   HORO_ASSIGN(memory.region, transport::shm::map_peer(descriptors[2], region_bytes, Access::kReadWrite));
   memory.process = std::move(descriptors[3]);
-  if (std::memcmp(memory.header().nonce, nonce.data(), nonce.size()) != 0) {
+  if (memory.header().nonce != nonce) {
     return Status(Code::kCorrupt, "the memory a peer passed is not the one it announced");
   }
+  if (self.reads_peers) memory.unshared = unshared_memory(channel, nonce_at, nonce);
   return memory;
 }
 
@@ -113,7 +128,7 @@ Result<Link> connect_link(const Self& self, const PeerAddress& mine, const PeerA
     std::optional<PeerMemory> memory;
     if (shares) {
       HORO_TRY(pass_memory(channel, *self.memory, deadline));
-      HORO_ASSIGN(memory, take_memory(channel, deadline));
+      HORO_ASSIGN(memory, take_memory(self, channel, deadline));
     }
     return link_of(peer.rank, std::move(channel), std::move(memory));
   }();
@@ -128,7 +143,7 @@ Result<Link> accept_link(const Self& self, net::Channel channel, Deadline deadli
   HORO_ASSIGN(const net::Address at, channel.socket().local_address());
   if (at.is_unix()) {
     if (self.memory == nullptr) return Status(Code::kInternal, "a peer came for shared memory that this rank has not");
-    HORO_ASSIGN(memory, take_memory(channel, deadline));
+    HORO_ASSIGN(memory, take_memory(self, channel, deadline));
     HORO_TRY(pass_memory(channel, *self.memory, deadline));
   }
   return link_of(rank, std::move(channel), std::move(memory));

@@ -13,6 +13,7 @@
 #include "horo/net/attach.h"
 #include "horo/net/channel.h"
 #include "horo/net/fd.h"
+#include "horo/transport/process.h"
 #include "horo/transport/shm/segment.h"
 
 namespace horo::group {
@@ -43,6 +44,8 @@ struct PeerMemory {
   transport::shm::Mapping buffers;
   transport::shm::Mapping region;
   net::UniqueFd process;  ///< pidfd: readable when the peer has ended, whoever still holds its sockets.
+  /// What the peer keeps for itself, if this process may read it.
+  std::optional<transport::Process> unshared;
   RegionHeader& header() const { return *reinterpret_cast<RegionHeader*>(region.memory().data()); }
 };
 
@@ -75,6 +78,7 @@ struct Self {
   std::shared_ptr<const net::Key> key;
   Memory* memory = nullptr;  ///< Null: this rank shares no memory.
   bool encrypt = false;      ///< HORO_ENCRYPT: data streams are.
+  bool reads_peers = false;  ///< HORO_READ_PEERS: tries to read what peers on this host keep for themselves.
 
   net::ChannelOptions channel_options() const;
 };

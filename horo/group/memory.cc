@@ -47,7 +47,7 @@ Result<std::unique_ptr<Memory>> Memory::create(int rank) {
   HORO_ASSIGN(auto region, transport::shm::Segment::create_shared(text("horo-control-", rank), kRegionBytes));
   std::unique_ptr<Memory> memory(new Memory(std::move(segment), std::move(buffers), std::move(region)));
   auto* header = new (memory->region_.memory().data()) RegionHeader;
-  if (getrandom(header->nonce, sizeof header->nonce, 0) != static_cast<ssize_t>(sizeof header->nonce)) {
+  if (getrandom(header->nonce.data(), header->nonce.size(), 0) != static_cast<ssize_t>(header->nonce.size())) {
     return Status(Code::kUnavailable, "the system has no random numbers");
   }
   return memory;

@@ -14,6 +14,7 @@
 #include "horo/group/bell.h"
 #include "horo/transport/life.h"
 #include "horo/transport/page.h"
+#include "horo/transport/process.h"
 #include "horo/transport/shm/segment.h"
 #include "horo/transport/space.h"
 
@@ -22,8 +23,9 @@ namespace horo::group {
 /// What stands at the beginning of a rank's control region, which its peers on the host map for writing.
 struct RegionHeader {
   transport::Life life;
-  std::byte nonce[16];  ///< Proves to a peer that it mapped the very memory that was passed to it.
-  BellWord bell;        ///< Wakes the rank's loop.
+  /// Proves to a peer that it mapped the very memory that was passed to it, and that it reads this process.
+  transport::Process::Proof nonce;
+  BellWord bell;  ///< Wakes the rank's loop.
 };
 
 /// Thread-safe. Segments are address space for everything the rank may ever share; memory is taken as it is used. What

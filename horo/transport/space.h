@@ -14,6 +14,7 @@
 #include "horo/base/status.h"
 #include "horo/transport/life.h"
 #include "horo/transport/page.h"
+#include "horo/transport/process.h"
 
 namespace horo::transport {
 
@@ -73,6 +74,8 @@ struct Space {
   /// Makes the first `bytes` of `own` real memory, or says why not. Called with growing sizes.
   std::function<Status(size_t bytes)> commit;
   std::vector<const Life*> lives;  ///< Null for this member itself, and where none is to be had.
+  /// What the members keep for themselves. Null for this member itself; empty unless it may read all the others.
+  std::vector<const Process*> processes;
   Watcher* watcher = nullptr;
   WaitPolicy policy;
 };

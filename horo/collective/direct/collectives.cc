@@ -50,15 +50,8 @@ struct Run {
   size_t exchange_limit() const { return protocol.thresholds().slot_bytes; }
 };
 
-void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes,
-                      kernel::Placement placement = kernel::Placement::kCached) {
-  if (to != from) kernel::copy(to, from, bytes, placement);
-}
-
-/// Of a result that is written in pieces: one that is larger than the cache goes past it.
-kernel::Placement placement_of(const Run& run, uint64_t result_bytes) {
-  const Thresholds& limits = run.protocol.thresholds();
-  return result_bytes >= limits.stream_bytes() ? kernel::Placement::kStreamed : limits.near();
+void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes) {
+  if (to != from) kernel::copy(to, from, bytes, kernel::Placement::kCached);
 }
 
 std::vector<bool> only(size_t size, int member) {
@@ -67,15 +60,12 @@ std::vector<bool> only(size_t size, int member) {
   return all;
 }
 
-/// Puts taken pieces down where the blocks of `to` begin.
-auto put_at(const Run& run, const Blocks& blocks, uint64_t piece) {
-  return [&run, &blocks, piece, placement = placement_of(run, blocks.total)](uint64_t offset, Pieces pieces) {
-    for (size_t member = 0; member < pieces.size(); ++member) {
-      if (pieces[member] == nullptr) continue;
-      copy_unless_same(run.out + blocks.begin[member] + offset, pieces[member],
-                       std::min(piece, blocks.bytes[member] - offset), placement);
-    }
-  };
+/// Where blocks begin that lie in `out` one after the other; null where there is no output.
+std::vector<std::byte*> places_of(std::byte* out, const Blocks& blocks) {
+  std::vector<std::byte*> places(blocks.begin.size(), nullptr);
+  for (size_t member = 0; out != nullptr && member < places.size(); ++member)
+    places[member] = out + blocks.begin[member];
+  return places;
 }
 
 Status stream(const Run& run, const Flow& flow) {
@@ -99,10 +89,7 @@ Status broadcast(const Run& run, bool takes) {
   flow.take.assign(run.size(), 0);
   flow.take[root] = takes && !(run.is_root() && run.in == run.out) ? bytes : 0;
   flow.contributes = only(run.size(), run.operation.root);
-  const uint64_t piece = piece_bytes(run.protocol, false);
-  flow.consume = [&](uint64_t offset, Pieces pieces) {
-    copy_unless_same(run.out + offset, pieces[root], std::min(piece, bytes - offset), placement_of(run, bytes));
-  };
+  flow.to.assign(run.size(), run.out);
   return stream(run, flow);
 }
 
@@ -110,8 +97,6 @@ Status broadcast(const Run& run, bool takes) {
 Status gather(const Run& run, bool takes) {
   const Blocks blocks(run.operation.counts, run.element());
   const uint64_t own = blocks.bytes[run.rank()];
-  const uint64_t piece = piece_bytes(run.protocol, false);
-  auto put = put_at(run, blocks, piece);
   if (blocks.longest <= run.exchange_limit()) {
     HORO_TRY(run.protocol.exchange(run.call, {run.in, own}, blocks.longest));
     for (size_t member = 0; takes && member < run.size(); ++member) {
@@ -126,7 +111,9 @@ Status gather(const Run& run, bool takes) {
   flow.give = {{run.in, own}};
   flow.take = takes ? blocks.bytes : Bytes(run.size(), 0);
   flow.contributes.assign(run.size(), true);
-  flow.consume = put;
+  flow.to = places_of(run.out, blocks);
+  // More takers share what is copied once, while it is in cache.
+  if (run.operation.kind == Kind::kAllgather && run.size() == 2) flow.begins.assign(run.size(), 0);
   return stream(run, flow);
 }
 
@@ -148,10 +135,7 @@ Status scatter(const Run& run) {
   flow.take.assign(run.size(), 0);
   flow.take[root] = own;
   flow.contributes = only(run.size(), run.operation.root);
-  const uint64_t piece = piece_bytes(run.protocol, true);
-  flow.consume = [&](uint64_t offset, Pieces pieces) {
-    copy_unless_same(run.out + offset, pieces[root], std::min(piece, own - offset), placement_of(run, own));
-  };
+  flow.to.assign(run.size(), run.out);
   return stream(run, flow);
 }
 
@@ -182,16 +166,27 @@ Result<std::vector<uint64_t>> exchange_counts(const Run& run) {
   return sent;
 }
 
+/// Where the block for this member begins in what each member sends.
+Bytes begins_for(const Run& run, const std::vector<uint64_t>& sent) {
+  const size_t n = run.size();
+  Bytes begins;
+  for (size_t member = 0; member < n; ++member) {
+    const uint64_t* row = &sent[member * n];
+    begins.push_back(std::accumulate(row, row + run.rank(), uint64_t{0}) * run.element());
+  }
+  return begins;
+}
+
 Status alltoall_exchanged(const Run& run, const std::vector<uint64_t>& sent, const Blocks& give, const Blocks& take,
                           uint64_t longest) {
   const size_t n = run.size();
   HORO_TRY(run.protocol.exchange(run.call, {run.in, give.total}, longest));
+  const Bytes begins = begins_for(run, sent);
   for (size_t i = 1; i <= n; ++i) {
     const size_t member = (run.rank() + i) % n;
     const bool mine = member == run.rank();
-    const auto before = std::accumulate(&sent[member * n], &sent[member * n + run.rank()], uint64_t{0}) * run.element();
     const std::byte* all = mine ? run.in : run.protocol.contribution(static_cast<int>(member), longest);
-    copy_unless_same(run.out + take.begin[member], all + before, take.bytes[member]);
+    copy_unless_same(run.out + take.begin[member], all + begins[member], take.bytes[member]);
   }
   return {};
 }
@@ -211,8 +206,8 @@ Status alltoall(const Run& run) {
   for (size_t taker = 0; taker < n; ++taker) flow.give.emplace_back(run.in + give.begin[taker], give.bytes[taker]);
   flow.take = take.bytes;
   flow.contributes.assign(n, true);
-  auto put = put_at(run, take, piece_bytes(run.protocol, true));
-  flow.consume = put;
+  flow.to = places_of(run.out, take);
+  flow.begins = begins_for(run, sent);
   return stream(run, flow);
 }
 

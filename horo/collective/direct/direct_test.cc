@@ -9,74 +9,10 @@
 #include <thread>
 
 #include "horo/base/text.h"
-#include "horo/collective/direct/collectives.h"
-#include "horo/collective/ranks_as_threads.h"
-#include "horo/transport/inproc/space.h"
+#include "horo/collective/direct/caller_testing.h"
 
 namespace horo::collective::direct {
 namespace {
-
-using transport::inproc::Fabric;
-
-constexpr size_t kStaging = 512 * 1024;
-constexpr size_t kSegment = size_t{2} << 20;
-
-/// With caches of different sizes, and processors of different habits, so that members choose differently how they copy
-/// and how long their rings are.
-enum class Rings : uint8_t { kMixed, kFar, kNear };
-Thresholds small_thresholds(int rank, Rings rings = Rings::kMixed) {
-  const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
-  return {.slot_bytes = 1024,
-          .slot_bytes_many = 512,
-          .step_bytes = 4096,
-          .pair_step_bytes = 1024,
-          .cache_bytes = cache,
-          .page_bytes = 128,
-          .streams = rank % 4 < 2,
-          .far_rings = rings == Rings::kMixed ? rank % 3 == 1 : rings == Rings::kFar};
-}
-
-float value(int rank, uint64_t element) {
-  return static_cast<float>((static_cast<uint64_t>(rank) * 31 + element * 7) % 17) - 8.0F;
-}
-
-std::vector<float> input_of(const Operation& operation, int rank) {
-  std::vector<float> input(input_count_of(operation, rank));
-  for (uint64_t i = 0; i < input.size(); ++i) input[i] = value(rank, i);
-  return input;
-}
-
-std::vector<float> expected_of(const Operation& operation, int ranks, int rank, uint64_t count) {
-  std::vector<float> expected;
-  for (const Origin& origin : origins_of(operation, ranks, rank, count)) {
-    float sum = 0;
-    for (int from : origin.ranks) sum += value(from, origin.element);
-    expected.push_back(sum);
-  }
-  return expected;
-}
-
-std::byte* bytes_of(std::vector<float>& values) { return reinterpret_cast<std::byte*>(values.data()); }
-
-/// A member that makes one call after the other.
-class Caller {
- public:
-  Caller(Fabric& fabric, int rank, Rings rings = Rings::kMixed)
-      : protocol_(fabric.space(rank, kStaging), small_thresholds(rank, rings)) {}
-
-  Status call(const Operation& operation, const std::byte* in, std::byte* out) {
-    Call call{
-        ++number_,
-        {operation.kind, operation.dtype, operation.op, 0, static_cast<uint32_t>(operation.root), operation.count},
-        Deadline::after_seconds(60)};
-    return run(protocol_, call, operation, in, out);
-  }
-  Protocol& protocol() { return protocol_; }
-
- private:
-  Protocol protocol_;
-  uint64_t number_ = 0;
-};
 
 const Kind kAllKinds[] = {Kind::kBarrier, Kind::kAllreduce, Kind::kReduce,    Kind::kReduceScatter, Kind::kAllgather,
                           Kind::kGather,  Kind::kScatter,   Kind::kBroadcast, Kind::kAlltoall,      Kind::kSendRecv};
@@ -84,27 +20,7 @@ const Kind kAllKinds[] = {Kind::kBarrier, Kind::kAllreduce, Kind::kReduce,    Ki
 class Direct : public testing::TestWithParam<int> {};
 
 TEST_P(Direct, EveryCollectiveGivesTheReferenceResultAndLeavesInputsAlone) {
-  const int ranks = GetParam();
-  Fabric fabric(ranks, kSegment);
-  std::atomic<int> failures{0};
-  run_ranks(ranks, [&](int rank) {
-    Caller caller(fabric, rank, std::array{Rings::kMixed, Rings::kFar, Rings::kNear}[static_cast<size_t>(ranks) % 3]);
-    for (Kind kind : kAllKinds) {
-      for (uint64_t count : {0, 1, 5, 10, 11, 130, 255, 257, 5000, 120000}) {
-        const int root = static_cast<int>(count) % ranks;
-        Operation operation = operation_of(kind, ranks, rank, count, root);
-        std::vector<float> input = input_of(operation, rank);
-        std::vector<float> output(operation.result_count(rank), -99);
-        Status status = caller.call(operation, bytes_of(input), bytes_of(output));
-        bool right = status.ok() && output == expected_of(operation, ranks, rank, count);
-        if ((!right || input != input_of(operation, rank)) && failures++ < 5) {
-          ADD_FAILURE() << transport::name(kind) << " of " << count << " on rank " << rank << " of " << ranks << ": "
-                        << status;
-        }
-        if (!status.ok()) return fabric.kill(rank);
-      }
-    }
-  });
+  run_collectives(GetParam(), kAllKinds, Readers::kSome);
 }
 
 TEST_P(Direct, AllreduceInPlaceAndInBuffersOfTheLibraryGivesTheSame) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <system_error>
 
 #include "horo/base/text.h"
 
@@ -98,6 +99,24 @@ Status Protocol::lies_outside(const Call& call, int member) const {
   return Status(Code::kCorrupt, text("rank ", space_.names[static_cast<size_t>(member)],
                                      " describes memory outside its segment in operation ", call.number))
       .with_operation(call.number);
+}
+
+// Most likely it was killed. Whoever watches it knows that soon, and freezes this member's words, too; all members
+// wait for this one of them.
+Status Protocol::cannot_read(const Call& call, int member, int error) const {
+  constexpr auto kDeathShows = std::chrono::seconds(5);
+  const Deadline soon = call.deadline.earlier(Deadline::after(kDeathShows));
+  Word& own = words(rank()).copied.word;
+  if (transport::await(space_, member, own, count(transport::kMaxSteps), soon) != Waited::kTimeout) {
+    return stopped(call);
+  }
+  late_ = Status(Code::kCorrupt, text("operation ", call.number, " (", call.signature.to_string(), "): what rank ",
+                                      space_.names[static_cast<size_t>(member)],
+                                      " gives cannot be read in its memory: ", std::generic_category().message(error),
+                                      "; with HORO_READ_PEERS=0 ranks copy it to memory that they share"))
+              .with_operation(call.number);
+  space_.page.revoke({});
+  return *late_;
 }
 
 Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {

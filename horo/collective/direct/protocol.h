@@ -40,13 +40,16 @@ struct Call {
 #ifdef __aarch64__
 inline constexpr size_t kPairStepBytes = 64 * 1024;
 inline constexpr bool kFarRings = true;
+inline constexpr size_t kReads = 0;
 #else
 inline constexpr size_t kPairStepBytes = 128 * 1024;
 inline constexpr bool kFarRings = false;
+inline constexpr size_t kReads = 1;
 #endif
 
 /// Sizes at which the algorithm changes. Equal on all members (they are part of the selector's table), but for
-/// cache_bytes, streams and far_rings, which only decide how a member copies and how long its own ring is.
+/// cache_bytes, streams and far_rings, which only decide how a member copies and how long its own ring is, and
+/// read_bytes, which says what it votes for.
 struct Thresholds {
   size_t slot_bytes = 256 * 1024;  ///< Up to this, one exchange; everybody reduces everything (2 ranks).
   /// The same for more than 2 ranks, and for 2 that both have buffers of the library.
@@ -61,6 +64,10 @@ struct Thresholds {
   /// Whether contributions do so, too, and then the ring that they take is longer than the cache. Else they stay in
   /// cache in a short one, which spares memory a quarter of the traffic (docs/performance.md has both).
   bool far_rings = kFarRings;
+  /// What has one taker each, and is up to this for all members together, is read where its givers' callers keep it.
+  /// The kernel, which copies it then, neither asks for lines nor passes the caches by: beyond, two copies take less
+  /// time than that one.
+  size_t read_bytes = kReads * (kernel::streams() ? 16 : 4) * kernel::cache_bytes();
 
   /// From here on results pass the cache by.
   size_t stream_bytes() const { return streams ? kernel::kStreamedCaches * cache_bytes : SIZE_MAX; }
@@ -111,6 +118,9 @@ class Protocol {
 
   /// What `member` says of its memory cannot be.
   Status lies_outside(const Call& call, int member) const;
+
+  /// What `member` keeps for itself is not to be had, `error` says why. Ends the group.
+  Status cannot_read(const Call& call, int member, int error) const;
 
   Status advance(const Call& call, Word& word, uint64_t count) const;
   Status wait_for(const Call& call, int member, Word& word, uint64_t count) const;

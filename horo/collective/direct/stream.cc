@@ -26,20 +26,25 @@ Stream::Stream(Protocol& protocol, const Call& call, const Flow& flow)
       flow_(flow),
       piece_(piece_bytes(protocol, flow.per_taker)),
       slot_(flow.per_taker ? piece_ * static_cast<uint64_t>(protocol.size()) : piece_) {
-  for (const auto& block : flow.give) give_steps_ = std::max(give_steps_, steps_of(block.size()));
-  for (uint64_t bytes : flow.take) take_steps_ = std::max(take_steps_, steps_of(bytes));
+  for (const auto& block : flow.give) {
+    give_steps_ = std::max(give_steps_, steps_of(block.size()));
+    given_ += block.size();
+  }
+  for (uint64_t bytes : flow.take) {
+    take_steps_ = std::max(take_steps_, steps_of(bytes));
+    taken_ += bytes;
+  }
+  const Thresholds& limits = protocol.thresholds();
+  landing_ = taken_ >= limits.stream_bytes() ? kernel::Placement::kStreamed : limits.near();
   pieces_.resize(static_cast<size_t>(protocol.size()));
 }
 
 // The ring's length shows to others only in the descriptor, so that it may depend on this core's cache.
 Status Stream::choose_ring(Descriptor& mine) {
-  uint64_t given = 0, taken = 0;
-  for (const auto& block : flow_.give) given += block.size();
-  for (uint64_t bytes : flow_.take) taken += bytes;
   uint64_t wanted = kShortRing;
   const Thresholds& limits = protocol_.thresholds();
   placement_ = limits.near();
-  if (limits.far_rings && std::max(given, taken) >= limits.stream_bytes()) {
+  if (limits.far_rings && std::max(given_, taken_) >= limits.stream_bytes()) {
     placement_ = kernel::Placement::kStreamed;
     wanted = std::max(wanted, limits.far_ring_bytes() / slot_);
   }
@@ -50,6 +55,12 @@ Status Stream::choose_ring(Descriptor& mine) {
     return Status(Code::kUnavailable, "HORO_STAGING is too small for so many ranks");
   }
   return protocol_.commit(slot_ * mine.ring);
+}
+
+bool Stream::votes_for_reading() const {
+  if (flow_.begins.empty() || protocol_.space().processes.empty()) return false;
+  if (taken_ * static_cast<uint64_t>(protocol_.size()) > protocol_.thresholds().read_bytes) return false;
+  return given_ == 0 || transport::can_be_read({flow_.give.front().data(), given_});
 }
 
 Status Stream::check(const Descriptor& theirs, int member) const {
@@ -73,14 +84,18 @@ Status Stream::meet() {
     if (!flow_.per_taker) place = protocol_.offset_in_buffers(flow_.give[0].data(), flow_.give[0].size());
     mine.in_place = place.has_value() ? 1 : 0;
     mine.offset = place.value_or(static_cast<uint64_t>(protocol_.staging().data() - segment));
+    mine.address = reinterpret_cast<uintptr_t>(flow_.give.front().data());
     Status room = place ? Status() : choose_ring(mine);
     if (!room.ok()) return protocol_.refuse(call_, room);
   }
+  mine.reads = mine.in_place == 0 && votes_for_reading() ? 1 : 0;
   HORO_TRY(protocol_.meet(call_, std::as_bytes(std::span(&mine, 1))));
   descriptors_.resize(static_cast<size_t>(protocol_.size()));
+  reads_ = true;
   for (int member = 0; member < protocol_.size(); ++member) {
     Descriptor& theirs = descriptors_[static_cast<size_t>(member)];
     std::memcpy(&theirs, protocol_.payload(member), sizeof theirs);
+    reads_ = reads_ && theirs.reads != 0;
     if (flow_.contributes[static_cast<size_t>(member)]) HORO_TRY(check(theirs, member));
   }
   return {};
@@ -89,6 +104,7 @@ Status Stream::meet() {
 // Step w is contributed before step w - 1 is taken. The slowest member is never waited for by itself: all others have
 // taken w - 2 and contributed w - 1 when it comes to step w, which is all it asks of them with a ring of two or more.
 Status Stream::run() {
+  if (reads_) return read();
   const uint64_t steps = std::max(give_steps_, take_steps_);
   if (take_steps_ == 0) HORO_TRY(protocol_.advance(call_, words(protocol_.rank()).taken.word, count(kDone)));
   for (uint64_t step = 0; step <= steps; ++step) {
@@ -136,9 +152,45 @@ Status Stream::take(uint64_t step) {
     if (!present || member == protocol_.rank() || descriptors_[static_cast<size_t>(member)].in_place != 0) continue;
     HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(step + 1)));
   }
-  flow_.consume(step * piece_, pieces_);
+  if (flow_.to.empty()) {
+    flow_.consume(step * piece_, pieces_);
+  } else {
+    land(step);
+  }
   const uint64_t taken = step + 1 == take_steps_ ? kDone : step + 1;
   return protocol_.advance(call_, words(protocol_.rank()).taken.word, count(taken));
+}
+
+void Stream::land(uint64_t step) {
+  const uint64_t offset = step * piece_;
+  for (size_t member = 0; member < pieces_.size(); ++member) {
+    if (pieces_[member] == nullptr || pieces_[member] == flow_.to[member] + offset) continue;
+    kernel::copy(flow_.to[member] + offset, pieces_[member], std::min(piece_, flow_.take[member] - offset), landing_);
+  }
+}
+
+// A word that is frozen before this member has read everything fails the operation for all: from then on the others use
+// their memory again, and what was read of it may be anything.
+Status Stream::read() {
+  const int rank = protocol_.rank();
+  for (int i = 0; i < protocol_.size(); ++i) {
+    const int member = (rank + i) % protocol_.size();
+    const auto at = static_cast<size_t>(member);
+    const std::span<std::byte> block(flow_.to[at], flow_.take[at]);
+    if (block.empty()) continue;
+    if (member == rank) {
+      const std::byte* own = flow_.give[flow_.per_taker ? at : 0].data();
+      if (own != block.data()) kernel::copy(block.data(), own, block.size(), kernel::Placement::kCached);
+      continue;
+    }
+    const int error = protocol_.space().processes[at]->read(block, descriptors_[at].address + flow_.begins[at]);
+    if (error != 0) return protocol_.cannot_read(call_, member, error);
+  }
+  HORO_TRY(protocol_.advance(call_, words(rank).copied.word, count(kDone)));
+  for (int member = 0; member < protocol_.size(); ++member) {
+    HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(kDone)));
+  }
+  return {};
 }
 
 // Says that all is given; waits until all contributions are complete, which decides the operation; and, when peers read

@@ -1,5 +1,7 @@
 #include "horo/transport/inproc/space.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -17,7 +19,8 @@ Fabric::Fabric(int size, size_t segment_bytes)
     : size_(size),
       segment_bytes_(segment_bytes),
       page_(aligned_memory(ControlPage::bytes(size))),
-      lives_(static_cast<size_t>(size)) {
+      lives_(static_cast<size_t>(size)),
+      process_(getpid(), reinterpret_cast<uintptr_t>(&proof_), proof_) {
   std::memset(page_.get(), 0, ControlPage::bytes(size));
   for (int rank = 0; rank < size; ++rank) segments_.emplace_back(aligned_memory(segment_bytes));
 }
@@ -34,11 +37,13 @@ Space Fabric::space(int rank, size_t staging_bytes) {
   space.page = ControlPage(page_.get(), size_);
   space.own_buffers = this;
   space.own = segment(rank).first(staging_bytes);
+  const bool readable = process_.try_to_read() == 0;
   for (int member = 0; member < size_; ++member) {
     space.segments.push_back(segment(member));
     space.buffers.push_back(segment(member).subspan(staging_bytes));
     space.areas.push_back(segment(member).data());
     space.lives.push_back(member == rank ? nullptr : &lives_[static_cast<size_t>(member)]);
+    if (readable) space.processes.push_back(member == rank ? nullptr : &process_);
   }
   return space;
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "horo/transport/process.h"
 #include "horo/transport/space.h"
 
 namespace horo::transport::inproc {
@@ -36,6 +37,8 @@ class Fabric : public Buffers {
   Memory page_;
   std::vector<Memory> segments_;
   std::vector<Life> lives_;
+  const Process::Proof proof_{};
+  const Process process_;  ///< This one, which all members are threads of.
 };
 
 }  // namespace horo::transport::inproc
