@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,7 @@
 #include "horo/base/system.h"
 #include "horo/base/text.h"
 #include "horo/kernel/reduce.h"
+#include "horo/transport/process.h"
 
 namespace horo::cli {
 
@@ -94,6 +96,23 @@ Fact pidfd() {
   return fact;
 }
 
+/// A rank is no ancestor of another, which is what systems make a difference of; nor is a child of this process.
+Fact reading_peers() {
+  const std::string name = "reading of peers", advice = "a large alltoall or allgather takes one copy more";
+  const transport::Process::Proof proof{std::byte{1}};
+  const transport::Process parent(getpid(), reinterpret_cast<uintptr_t>(proof.data()), proof);
+  const pid_t child = fork();
+  if (child == 0) _exit(parent.try_to_read());
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return {kMachine, name, "unknown", Verdict::kNote, advice};
+  if (WIFSIGNALED(status)) {
+    return {kMachine, name, "no: a filter of system calls ends who tries", Verdict::kProblem, "set HORO_READ_PEERS=0"};
+  }
+  if (WEXITSTATUS(status) == 0) return {kMachine, name, "yes"};
+  return {kMachine, name, text("no: ", std::strerror(WEXITSTATUS(status))), Verdict::kNote,
+          advice + "; with Yama, kernel.yama.ptrace_scope=0 permits it, to all programs of a user"};
+}
+
 /// "always [madvise] never": the chosen word.
 std::string chosen(const std::string& file) {
   const std::string line = read_small_file(file).value_or("[unknown]");
@@ -158,7 +177,9 @@ Fact processes() {
 
 }  // namespace
 
-Facts machine_facts() { return {cores(), numa(), memory(), futex_waitv(), pidfd(), huge_pages(), instruction_sets()}; }
+Facts machine_facts() {
+  return {cores(), numa(), memory(), futex_waitv(), pidfd(), reading_peers(), huge_pages(), instruction_sets()};
+}
 
 Facts limit_facts() { return {locked_memory(), open_files(), processes(), dev_shm()}; }
 
