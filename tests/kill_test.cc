@@ -40,6 +40,7 @@ struct Kill {
   int victim = 0;
   const char* hosts = "aaaa";  ///< Of each rank.
   bool library = false;        ///< Calls are made in memory that the library allocated.
+  bool read = false;           ///< Ranks die while others read their memory, or they another's.
   bool children = false;       ///< Each rank has a forked and a spawned child alive.
   std::chrono::microseconds after{};
 
@@ -52,14 +53,15 @@ struct Kill {
     victim = static_cast<int>(random() % kRanks);
     children = random() % 3 == 0;
     library = random() % 3 == 0;
+    read = transport == Transport::kShm && random() % 3 == 0;
     after = std::chrono::microseconds(random() % 15'000);
     constexpr const char* kMixtures[] = {"aabb", "aaab", "abbc", "abab"};
     if (transport == Transport::kMixed) hosts = kMixtures[random() % std::size(kMixtures)];
   }
   std::string to_string() const {
     return text("TEST_SEED=", seed, " TEST_KILLS=1 (", name(transport), " ", hosts, ", victim ", victim,
-                library ? ", in the library's memory" : "", children ? ", with children" : "", ", after ",
-                after.count(), " us)");
+                library ? ", in the library's memory" : "", read ? ", reading each other's" : "",
+                children ? ", with children" : "", ", after ", after.count(), " us)");
   }
 };
 
@@ -160,8 +162,9 @@ int rank_under_fire(group::Engine& engine, const Kill& kill, const int hold[2]) 
   if (!memory.ok()) return complain(memory.status().to_string());
   tell("ready\n");
   for (uint64_t turn = 1;; ++turn) {
-    RandomCall call({.seed = kill.seed, .turn = turn, .most_elements = kMostElements, .memory = *memory}, world.ranks(),
-                    world.member());
+    RandomCall call(
+        {.seed = kill.seed, .turn = turn, .most_elements = kMostElements, .memory = *memory, .read = kill.read},
+        world.ranks(), world.member());
     const Status status = call.run(world);
     const Time now = Clock::now();
     if (status.ok()) {

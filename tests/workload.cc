@@ -21,6 +21,9 @@ constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kReduce,    Kind::kReduceScat
 
 uint64_t sum(const std::vector<uint64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
 
+/// Of a block for one of four ranks: too much for one exchange, and little enough in all not to pass through rings.
+constexpr uint64_t kReadElements = 8 * 1024;
+
 /// Small ones as often as large ones.
 uint64_t random_size(std::mt19937_64& random, uint64_t most) {
   const double exponent = std::uniform_real_distribution<double>(0, std::log(static_cast<double>(most) + 1))(random);
@@ -80,7 +83,7 @@ RandomCall::RandomCall(const Of& of, std::vector<int> ranks, int member)
     : of_(of), ranks_(std::move(ranks)), member_(member) {
   std::seed_seq words{of.seed, of.seed >> 32, of.turn};
   std::mt19937_64 random(words);
-  operation_.kind = kKinds[random() % std::size(kKinds)];
+  operation_.kind = of.read ? Kind::kAlltoall : kKinds[random() % std::size(kKinds)];
   operation_.dtype = DType::kU64;
   operation_.root = static_cast<int>(random() % ranks_.size());
   in_place_ = random() % 2 == 0;
@@ -100,7 +103,8 @@ void RandomCall::choose_counts(std::mt19937_64& random, uint64_t most) {
     case Kind::kAlltoall:
       matrix_.assign(members, std::vector<uint64_t>(members));
       for (auto& row : matrix_) {
-        for (uint64_t& count : row) count = random_size(random, most / members / 2);
+        for (uint64_t& count : row)
+          count = of_.read ? kReadElements + random() % kReadElements : random_size(random, most / members / 2);
       }
       operation_.counts = matrix_[static_cast<size_t>(member_)];
       for (const auto& row : matrix_) operation_.receive_counts.push_back(row[static_cast<size_t>(member_)]);

@@ -45,6 +45,8 @@ class RandomCall {
     uint64_t most_elements = 512 * 1024;
     /// Where the call puts what it gives and gets: room for both, and for kBeside elements. Else in memory of its own.
     std::span<uint64_t> memory{};
+    /// Only alltoalls of blocks that members read where their givers keep them, if they may.
+    bool read = false;
   };
   static constexpr uint64_t kBeside = 4096;
   RandomCall(const Of& of, std::vector<int> ranks, int member);
