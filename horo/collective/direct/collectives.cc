@@ -177,16 +177,21 @@ Bytes begins_for(const Run& run, const std::vector<uint64_t>& sent) {
   return begins;
 }
 
+/// Members bring all but the blocks for themselves.
 Status alltoall_exchanged(const Run& run, const std::vector<uint64_t>& sent, const Blocks& give, const Blocks& take,
                           uint64_t longest) {
-  const size_t n = run.size();
-  HORO_TRY(run.protocol.exchange(run.call, {run.in, give.total}, longest));
+  const size_t n = run.size(), rank = run.rank();
+  const uint64_t after = give.begin[rank] + give.bytes[rank];
+  HORO_TRY(run.protocol.exchange(run.call, {run.in, give.begin[rank]}, longest, {run.in + after, give.total - after}));
   const Bytes begins = begins_for(run, sent);
   for (size_t i = 1; i <= n; ++i) {
-    const size_t member = (run.rank() + i) % n;
-    const bool mine = member == run.rank();
-    const std::byte* all = mine ? run.in : run.protocol.contribution(static_cast<int>(member), longest);
-    copy_unless_same(run.out + take.begin[member], all + begins[member], take.bytes[member]);
+    const size_t member = (rank + i) % n;
+    const std::byte* block = run.in + begins[member];
+    if (member != rank) {
+      const uint64_t left_out = member < rank ? sent[member * n + member] * run.element() : 0;
+      block = run.protocol.contribution(static_cast<int>(member), longest) + begins[member] - left_out;
+    }
+    copy_unless_same(run.out + take.begin[member], block, take.bytes[member]);
   }
   return {};
 }

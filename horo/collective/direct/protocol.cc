@@ -1,6 +1,7 @@
 #include "horo/collective/direct/protocol.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -119,11 +120,16 @@ Status Protocol::cannot_read(const Call& call, int member, int error) const {
   return *late_;
 }
 
-Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes) {
-  if (bytes <= transport::kInlineBytes) return meet(call, mine);
-  // All members came to the last meeting, so nobody reads what was brought to the one before it, in this slot.
-  if (!mine.empty()) std::memcpy(next_slot(), mine.data(), mine.size());
-  return meet(call, {});
+// All members came to the last meeting, so nobody reads what was brought to the one before it, in the next slot.
+Status Protocol::exchange(const Call& call, std::span<const std::byte> mine, size_t bytes,
+                          std::span<const std::byte> rest) {
+  const bool small = bytes <= transport::kInlineBytes;
+  if (small && rest.empty()) return meet(call, mine);
+  std::array<std::byte, transport::kInlineBytes> inlined;
+  std::byte* to = small ? inlined.data() : next_slot();
+  if (!mine.empty()) std::memcpy(to, mine.data(), mine.size());
+  if (!rest.empty()) std::memcpy(to + mine.size(), rest.data(), rest.size());
+  return meet(call, std::span(inlined).first(small ? mine.size() + rest.size() : 0));
 }
 
 const std::byte* Protocol::contribution(int member, size_t bytes) const {

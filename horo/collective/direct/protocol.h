@@ -108,8 +108,10 @@ class Protocol {
   /// Of the last meeting. When the group is revoked the answer is final, and the same to everybody.
   bool all_came() const;
 
-  /// meet() that carries up to slot_bytes. `bytes` is the largest contribution of any member, equal everywhere.
-  Status exchange(const Call& call, std::span<const std::byte> mine, size_t bytes);
+  /// meet() that carries up to slot_bytes: `mine`, and `rest` after it. No member's contribution is longer than
+  /// `bytes`, which is equal everywhere.
+  Status exchange(const Call& call, std::span<const std::byte> mine, size_t bytes,
+                  std::span<const std::byte> rest = {});
   /// What `member` gave to exchange().
   const std::byte* contribution(int member, size_t bytes) const;
 
