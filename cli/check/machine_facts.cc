@@ -17,6 +17,7 @@
 #include "horo/base/cgroup.h"
 #include "horo/base/system.h"
 #include "horo/base/text.h"
+#include "horo/collective/direct/protocol.h"
 #include "horo/kernel/reduce.h"
 #include "horo/transport/process.h"
 
@@ -99,6 +100,7 @@ Fact pidfd() {
 /// A rank is no ancestor of another, which is what systems make a difference of; nor is a child of this process.
 Fact reading_peers() {
   const std::string name = "reading of peers", advice = "a large alltoall or allgather takes one copy more";
+  if (collective::direct::kReads == 0) return {kMachine, name, "not on this processor"};
   const transport::Process::Proof proof{std::byte{1}};
   const transport::Process parent(getpid(), reinterpret_cast<uintptr_t>(proof.data()), proof);
   const pid_t child = fork();

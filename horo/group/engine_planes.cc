@@ -190,7 +190,7 @@ Result<transport::Space> Engine::make_space(const std::vector<int>& ranks, const
   const bool read = std::all_of(near.begin(), near.end(), [&](int rank) {
     return rank == options_.rank || control_->link(rank)->memory->unshared.has_value();
   });
-  log_.debug("memory that ", ranks_text(near), " do not share is ", read ? "" : "not ", "to be read by this rank");
+  log_.debug("memory that ", ranks_text(near), " do not share can", read ? "" : "not", " be read by this rank");
   for (int place = 0; place < size; ++place) {
     const int rank = near[static_cast<size_t>(place)];
     if (rank == options_.rank) space.rank = place;
