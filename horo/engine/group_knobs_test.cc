@@ -7,11 +7,13 @@
 #include <latch>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "horo/base/build.h"
 #include "horo/base/cgroup.h"
 #include "horo/collective/selector.h"
 #include "horo/engine/knobs_testing.h"
+#include "horo/transport/process.h"
 
 namespace horo::engine {
 namespace {
@@ -114,7 +116,8 @@ TEST(GroupKnobs, StreamsIsHowManyConnectionsAPairHas) {
 }
 
 TEST(GroupKnobs, ReadPeersIsWhetherRanksReadEachOthersMemory) {
-  // In one process, in which a rank may read whatever it could see as well.
+  // In one process, in which a rank may read whatever it could see as well, if the system reads for anybody.
+  if (!transport::can_be_read(std::as_bytes(std::span("x")))) GTEST_SKIP() << "here no process may read even itself";
   for (const char* reads : {"1", "0"}) {
     Lines log;
     run(2, {{"HORO_READ_PEERS", reads}, {"HORO_LOG_LEVEL", "debug"}}, meet, &log);
