@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "tests/job.h"
 
@@ -222,7 +223,8 @@ void expect_survivors(Job& job, Hold& hold, int ranks, const char* way) {
   }
 }
 
-/// Everybody sends to everybody without end. The victim kills itself in the middle; the others must hear of it.
+/// Everybody sends to everybody without end. The victim kills itself in the middle, when all others are at it, too;
+/// they must hear of it.
 int chatter_until_over(Engine& engine, Hold& hold, uint32_t seed) {
   const auto& world = engine.world_handle();
   auto post = Post::open(engine, world, Deadline::after_seconds(30));
@@ -230,11 +232,13 @@ int chatter_until_over(Engine& engine, Hold& hold, uint32_t seed) {
   std::mt19937 random(seed + static_cast<uint32_t>(engine.rank()));
   const int fatal = 50 + static_cast<int>(random() % 500);
   std::vector<std::byte> message;
+  std::set<int> heard;
   const Deadline deadline = Deadline::after_seconds(20);
   for (int turn = 0;; ++turn) {
     const uint32_t seen = engine.bell().look();
     if (auto why = world->over()) return name_the_lost(*why, hold);
-    if (engine.rank() == kVictim && turn == fatal) raise(SIGKILL);
+    const bool all_there = heard.size() == static_cast<size_t>(world->size());
+    if (engine.rank() == kVictim && turn >= fatal && all_there) raise(SIGKILL);
     (*post)->pump();
     bool moved = false;
     for (int member = 0; member < world->size() && (*post)->queued() < (size_t{1} << 20); ++member) {
@@ -242,7 +246,10 @@ int chatter_until_over(Engine& engine, Hold& hold, uint32_t seed) {
       if (!(*post)->send(member, message).ok()) return 4;
       moved = true;
     }
-    while ((*post)->receive()) moved = true;
+    while (auto letter = (*post)->receive()) {
+      heard.insert(letter->from);
+      moved = true;
+    }
     if (!moved && !engine.bell().wait(seen, deadline, false)) return 5;
   }
 }

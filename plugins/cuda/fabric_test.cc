@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <latch>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -318,7 +319,8 @@ TEST(FabricGroup, ARankAloneHasNothingToSendUnlessNcclIsForced) {
 
 TEST(FabricGroup, AMemberThatGivesUpEndsWhatRunsOnTheDevices) {
   Job job{.settings = {}, .behaviour = {.stuck = true}};
-  run(3, job, [](Runtime& runtime) {
+  std::latch told(3);  // Whoever left before that might be what another one hears of.
+  run(3, job, [&](Runtime& runtime) {
     Group& world = runtime.engine().world();
     std::vector<float> data(8, 1.0F);
     std::thread ending;
@@ -329,6 +331,7 @@ TEST(FabricGroup, AMemberThatGivesUpEndsWhatRunsOnTheDevices) {
       });
     }
     const Status status = allreduce(world, data, runtime.rank());
+    told.arrive_and_wait();
     EXPECT_TRUE(contains(status.message(), "fell off the bus")) << status;
     EXPECT_FALSE(status.contents_intact()) << "it was in place";
     EXPECT_FALSE(allreduce(world, data, runtime.rank()).ok());

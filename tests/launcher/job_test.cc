@@ -38,7 +38,7 @@ TEST(RunJob, ARankThatNeverJoinsIsNamedByTheOthersAndByTheLauncher) {
   const bool patient = long_tests();
   const std::string program = text("test $HORO_RANK = 1 && exec tail -f /dev/null; exec ", test_program("barrier"));
   // The launcher speaks after ten seconds, the ranks at their own limit.
-  const Outcome outcome = run_horo({"-np", "3", "--gloo-timeout-seconds", patient ? "14" : "5", "sh", "-c", program});
+  const Outcome outcome = run_horo({"-np", "3", "--gloo-timeout-seconds", patient ? "14" : "8", "sh", "-c", program});
   EXPECT_NE(outcome.code, 0);
   EXPECT_TRUE(contains(outcome.err, "rank 1 of 3 did not join")) << outcome.err;
   EXPECT_EQ(contains(outcome.err, "still waiting for rank 1"), patient) << outcome.err;
