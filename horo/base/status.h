@@ -26,7 +26,7 @@ enum class Code : int32_t {
   kIncompatible = 7,     ///< Wire versions, feature bits or membership epochs do not fit together.
   kUnavailable = 8,      ///< A resource is short: memory, descriptors, a feature of this system.
   kStopped = 9,          ///< The operation was cancelled, or the engine was shut down.
-  kCorrupt = 10,         ///< Bytes arrived damaged, or are not of our protocol.
+  kCorrupt = 10,         ///< Bytes arrived damaged, are not of our protocol, or cannot be read any more.
   kForked = 11,          ///< Called in a forked child of the process that owns the engine.
   kNotFound = 12,        ///< A name, file, symbol or key does not exist.
   kInterrupted = 13,     ///< A signal arrived and the caller asked to be told.
