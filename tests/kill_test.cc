@@ -37,6 +37,7 @@ const char* transport_of(Transport transport) { return transport == Transport::k
 struct Kill {
   uint64_t seed = 0;
   Transport transport = Transport::kShm;
+  int ranks = kRanks;
   int victim = 0;
   const char* hosts = "aaaa";  ///< Of each rank.
   bool library = false;        ///< Calls are made in memory that the library allocated.
@@ -58,8 +59,18 @@ struct Kill {
     constexpr const char* kMixtures[] = {"aabb", "aaab", "abbc", "abab"};
     if (transport == Transport::kMixed) hosts = kMixtures[random() % std::size(kMixtures)];
   }
+  /// Two ranks that exchange messages: the caller's memory is written while an operation runs.
+  static Kill of_two(uint64_t seed) {
+    Kill kill(seed);
+    kill.transport = Transport::kTcp;
+    kill.ranks = 2;
+    kill.victim %= kill.ranks;
+    kill.read = false;
+    return kill;
+  }
   std::string to_string() const {
-    return text("TEST_SEED=", seed, " TEST_KILLS=1 (", name(transport), " ", hosts, ", victim ", victim,
+    return text("TEST_SEED=", seed, ranks == 2 ? " TEST_KILLS_OF_TWO=1 (" : " TEST_KILLS=1 (", name(transport), " ",
+                hosts, ", victim ", victim,
                 library ? ", in the library's memory" : "", read ? ", reading each other's" : "",
                 children ? ", with children" : "", ", after ", after.count(), " us)");
   }
@@ -194,7 +205,7 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
   const Deadline limit(killed + kHangLimit);
   std::set<std::string> outcomes;
   std::string all;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kill.ranks; ++rank) {
     if (rank == kill.victim) continue;
     auto line = job.next_line(rank, limit);
     if (!line.ok()) return text("rank ", rank, " hangs or has ended: ", line.status().to_string());
@@ -209,7 +220,7 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
     times.error_ms = std::max(times.error_ms, static_cast<double>(at - nanoseconds(killed)) / 1e6);
   }
   if (outcomes.size() != 1) return text("the survivors disagree:", all);
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kill.ranks; ++rank) {
     if (rank == kill.victim) continue;
     auto line = job.next_line(rank, limit);
     int64_t at = 0;
@@ -219,7 +230,7 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
   }
   auto codes = job.wait(limit);
   if (!codes.ok()) return text("does not end: ", codes.status().to_string());
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kill.ranks; ++rank) {
     const int code = (*codes)[static_cast<size_t>(rank)];
     if (code != (rank == kill.victim ? -SIGKILL : 0)) return text("rank ", rank, " ended with ", code);
   }
@@ -228,7 +239,7 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
 
 /// Empty when everything is as it should be.
 std::string kill_one(const Kill& kill, Times& times) {
-  JobOptions options{.ranks = kRanks, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
+  JobOptions options{.ranks = kill.ranks, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
   if (kill.transport == Transport::kTcp) options.environment["HORO_TRANSPORT"] = "tcp";
   if (kill.transport == Transport::kMixed) {
     options.per_rank = [&kill](int rank) {
@@ -241,7 +252,7 @@ std::string kill_one(const Kill& kill, Times& times) {
   if (!job.ok()) return job.status().to_string();
   close(hold[0]);
   std::string wrong;
-  for (int rank = 0; rank < kRanks && wrong.empty(); ++rank) {
+  for (int rank = 0; rank < kill.ranks && wrong.empty(); ++rank) {
     auto line = (*job)->next_line(rank, Deadline::after_seconds(60));
     if (!line.ok() || *line != "ready")
       wrong = text("rank ", rank, " did not start: ", line.ok() ? *line : line.status().to_string());
@@ -262,8 +273,7 @@ std::string kill_one(const Kill& kill, Times& times) {
   return wrong;
 }
 
-std::string verdict_of(uint64_t seed) {
-  const Kill kill(seed);
+std::string verdict_of(const Kill& kill) {
   Times times;
   const std::string wrong = kill_one(kill, times);
   return wrong.empty() ? text("ok ", name(kill.transport), " ", times.error_ms, " ", times.go_on_ms)
@@ -275,13 +285,12 @@ void print_percentiles(const std::string& what, const std::vector<double>& value
   std::printf("  %-28s %4zu kills: %s%s\n", what.c_str(), values.size(), percentiles_text(values).c_str(), aim);
 }
 
-TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
-  const uint64_t seed = test_seed("KillStorm");
-  const uint64_t kills = test_count("TEST_KILLS", 500, 5000);
+void storm(uint64_t seed, uint64_t kills, Kill (*make)(uint64_t seed)) {
   const size_t lanes = victim_mebibytes() > 0 ? 1 : static_cast<size_t>(std::min<uint64_t>(kills, 2));
   std::map<std::string, std::vector<double>> errors, go_ons;
   uint64_t held = 0;
-  for (const std::string& line : run_lanes(lanes, seed, kills, verdict_of)) {
+  const auto run = [make](uint64_t one) { return verdict_of(make(one)); };
+  for (const std::string& line : run_lanes(lanes, seed, kills, run)) {
     std::istringstream words(line);
     std::string verdict, transport;
     double error = 0, go_on = 0;
@@ -297,6 +306,14 @@ TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
     print_percentiles(transport + ", kill to last error", values, " (aim: p50 10, p99 50, max 250)");
   for (const auto& [transport, values] : go_ons) print_percentiles(transport + ", kill to next result", values, "");
   EXPECT_EQ(held, kills);
+}
+
+TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
+  storm(test_seed("KillStorm"), test_count("TEST_KILLS", 500, 5000), [](uint64_t seed) { return Kill(seed); });
+}
+
+TEST(KillStorm, WhoeverIsLeftOfTwoKeepsItsInputs) {
+  storm(test_seed("KillStormOfTwo"), test_count("TEST_KILLS_OF_TWO", 200, 5000), Kill::of_two);
 }
 
 }  // namespace

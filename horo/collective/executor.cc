@@ -6,8 +6,11 @@ namespace horo::collective {
 
 namespace {
 
-/// Local work stops after so many bytes to let the mesh move what has arrived meanwhile.
-constexpr size_t kBytesBetweenPokes = 256 * 1024;
+/// After how many elements local work stops to let the mesh move what has arrived meanwhile.
+uint64_t elements_between_pokes(const Plan& plan) {
+  constexpr size_t kBytes = 256 * 1024;
+  return std::max<uint64_t>(kBytes / plan.element_bytes(), 1);
+}
 
 const std::byte* read_place(const Plan& plan, const Buffers& buffers, Place place) {
   const std::byte* base = place.buffer == Buffer::kInput     ? buffers.input
@@ -42,6 +45,22 @@ void apply(const Plan& plan, const Work& work, std::byte* into, std::span<const 
                                                         scaled ? arithmetic.after : kernel::Scaling{});
 }
 
+std::byte* output_of(const Plan& plan, const Buffers& buffers, const Delivery& delivery) {
+  return buffers.output + delivery.offset * plan.element_bytes();
+}
+
+void copy_out(const Plan& plan, const Buffers& buffers, const Delivery& delivery) {
+  const std::byte* from = read_place(plan, buffers, delivery.from.place);
+  std::byte* output = output_of(plan, buffers, delivery);
+  if (from != output) kernel::copy(output, from, delivery.from.count * plan.element_bytes());
+}
+
+/// Its own inverse.
+void exchange(const Plan& plan, const Buffers& buffers, const Delivery& delivery) {
+  std::byte* work = write_place(plan, buffers, delivery.from.place);
+  kernel::exchange(output_of(plan, buffers, delivery), work, delivery.from.count * plan.element_bytes());
+}
+
 }  // namespace
 
 Executor::Executor(transport::Mesh& mesh) : mesh_(mesh), sent_bytes_(static_cast<size_t>(mesh.size()), 0) {}
@@ -49,28 +68,55 @@ Executor::Executor(transport::Mesh& mesh) : mesh_(mesh), sent_bytes_(static_cast
 Status Executor::run(const Plan& plan, const Buffers& buffers, Deadline deadline) {
   HORO_CHECK(plan.rank == mesh_.rank(), "this plan was made for another rank");
   kernel::DefaultFloatMode float_mode;
+  delivered_ = 0;
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
-    auto transfers = plan.transfers_of(phase);
-    post(plan, buffers, transfers);
-    Status status;
-    for (const Work& item : plan.works_of(phase)) {
-      status = work(plan, buffers, item, !transfers.empty());
-      if (!status.ok()) break;
+    if (Status status = run_phase(plan, buffers, phase, deadline); !status.ok()) {
+      for (; delivered_ > 0; --delivered_) {
+        if (buffers.delivering == Delivering::kExchanging) exchange(plan, buffers, plan.deliveries[delivered_ - 1]);
+      }
+      return status;
     }
-    // Also after an error: what was posted may be in use until wait() returns.
-    Status settled = transfers.empty() ? Status() : mesh_.wait(deadline);
-    HORO_TRY(status);
-    HORO_TRY(settled);
   }
   return {};
 }
 
-void Executor::deliver(const Plan& plan, const Buffers& buffers) const {
-  for (const Delivery& delivery : plan.deliveries) {
-    const std::byte* from = read_place(plan, buffers, delivery.from.place);
-    std::byte* into = buffers.output + delivery.offset * plan.element_bytes();
-    if (from != into) kernel::copy(into, from, delivery.from.count * plan.element_bytes());
+Status Executor::run_phase(const Plan& plan, const Buffers& buffers, size_t phase, Deadline deadline) {
+  auto transfers = plan.transfers_of(phase);
+  const bool poke = !transfers.empty();
+  post(plan, buffers, transfers);
+  Status status;
+  for (const Work& item : plan.works_of(phase)) {
+    status = work(plan, buffers, item, poke);
+    if (!status.ok()) break;
   }
+  if (status.ok()) status = deliver_complete(plan, buffers, phase, poke);
+  // Also after an error: what was posted may be in use until wait() returns.
+  Status settled = poke ? mesh_.wait(deadline) : Status();
+  HORO_TRY(status);
+  return settled;
+}
+
+Status Executor::deliver_complete(const Plan& plan, const Buffers& buffers, size_t phase, bool poke) {
+  if (buffers.delivering == Delivering::kAtEnd) return {};
+  const auto hand_over = buffers.delivering == Delivering::kExchanging ? exchange : copy_out;
+  Status status;
+  for (; status.ok() && delivered_ < plan.deliveries.size(); ++delivered_) {
+    const Delivery& delivery = plan.deliveries[delivered_];
+    if (delivery.phase > phase) break;
+    const uint64_t step = poke ? elements_between_pokes(plan) : delivery.from.count;
+    for (uint64_t done = 0; done < delivery.from.count; done += step) {
+      const uint64_t count = std::min(step, delivery.from.count - done);
+      hand_over(plan, buffers, {{delivery.from.place.at(done), count}, delivery.offset + done});
+      // To the end of this one also after an error: it is taken back as a whole.
+      if (poke && status.ok()) status = mesh_.poke();
+    }
+  }
+  return status;
+}
+
+void Executor::deliver(const Plan& plan, const Buffers& buffers) {
+  for (; delivered_ < plan.deliveries.size(); ++delivered_) copy_out(plan, buffers, plan.deliveries[delivered_]);
+  delivered_ = 0;
 }
 
 void Executor::post(const Plan& plan, const Buffers& buffers, std::span<const Transfer> transfers) {
@@ -98,7 +144,7 @@ Status Executor::work(const Plan& plan, const Buffers& buffers, const Work& work
   for (Place source : plan.sources_of(work)) sources_.push_back(read_place(plan, buffers, source));
   if (work.action == WorkAction::kCopy && sources_[0] == into) return {};
   size_t element = plan.element_bytes();
-  uint64_t step = poke ? std::max<size_t>(kBytesBetweenPokes / element, 1) : work.into.count;
+  uint64_t step = poke ? elements_between_pokes(plan) : work.into.count;
   for (uint64_t done = 0; done < work.into.count; done += step) {
     uint64_t count = std::min(step, work.into.count - done);
     apply(plan, work, into, sources_, count);

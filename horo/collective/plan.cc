@@ -5,6 +5,62 @@
 
 namespace horo::collective {
 
+namespace {
+
+/// Calls visit(phase, range) for everything that a phase reads or writes.
+template <class Visit>
+void visit_touched(const Plan& plan, Visit visit) {
+  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
+    for (const Transfer& transfer : plan.transfers_of(phase)) {
+      visit(phase, transfer.range);
+      if (transfer.action == TransferAction::kReceiveCombine) visit(phase, Range{transfer.with, transfer.range.count});
+    }
+    for (const Work& work : plan.works_of(phase)) {
+      visit(phase, work.into);
+      for (Place source : plan.sources_of(work)) visit(phase, Range{source, work.into.count});
+    }
+  }
+}
+
+/// Cuts the result where the phases that touch it last differ.
+std::vector<Delivery> deliveries_of(const Plan& plan, const Range& result) {
+  if (result.count == 0) return {};
+  const auto end = static_cast<uint32_t>(plan.phases.size());
+  const bool in_parts = result.place == Place{Buffer::kWork, 0} && end > 1;
+  if (!in_parts) return {{result, 0, end}};
+  std::vector<uint64_t> borders = {0, result.count};
+  visit_touched(plan, [&](size_t, const Range& range) {
+    if (range.place.buffer == Buffer::kScratch) return;
+    borders.push_back(std::min(range.place.offset, result.count));
+    borders.push_back(std::min(range.place.offset + range.count, result.count));
+  });
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  std::vector<uint32_t> free_from(borders.size() - 1, 0);
+  visit_touched(plan, [&](size_t phase, const Range& range) {
+    if (range.place.buffer == Buffer::kScratch) return;
+    auto part = std::lower_bound(borders.begin(), borders.end(), range.place.offset) - borders.begin();
+    const uint64_t last = std::min(range.place.offset + range.count, result.count);
+    for (auto at = static_cast<size_t>(part); at < free_from.size() && borders[at] < last; ++at) {
+      free_from[at] = static_cast<uint32_t>(phase + 1);
+    }
+  });
+  std::vector<Delivery> deliveries;
+  for (size_t part = 0; part < free_from.size(); ++part) {
+    const uint64_t count = borders[part + 1] - borders[part];
+    if (part > 0 && free_from[part] == free_from[part - 1]) {
+      deliveries.back().from.count += count;
+    } else {
+      deliveries.push_back({{result.place.at(borders[part]), count}, borders[part], free_from[part]});
+    }
+  }
+  std::stable_sort(deliveries.begin(), deliveries.end(),
+                   [](const Delivery& one, const Delivery& other) { return one.phase < other.phase; });
+  return deliveries;
+}
+
+}  // namespace
+
 std::span<const Transfer> Plan::transfers_of(size_t phase) const {
   size_t begin = phase == 0 ? 0 : phases[phase - 1].transfers_end;
   return std::span(transfers).subspan(begin, phases[phase].transfers_end - begin);
@@ -82,7 +138,6 @@ Plan Draft::finish(const Arithmetic& arithmetic) && {
   plan.arithmetic = arithmetic;
   plan.scratch_count = scratch_count_;
   plan.sources = std::move(sources_);
-  plan.deliveries = std::move(deliveries_);
   auto count_work = [&](const Range& range) {
     if (range.place.buffer == Buffer::kWork) {
       plan.work_count = std::max(plan.work_count, range.place.offset + range.count);
@@ -96,6 +151,7 @@ Plan Draft::finish(const Arithmetic& arithmetic) && {
     plan.works.insert(plan.works.end(), content.works.begin(), content.works.end());
     plan.phases.push_back({static_cast<uint32_t>(plan.transfers.size()), static_cast<uint32_t>(plan.works.size())});
   }
+  plan.deliveries = deliveries_of(plan, result_);
   return plan;
 }
 

@@ -70,11 +70,13 @@ struct Phase {
   uint32_t works_end = 0;
 };
 
-/// The last step, apart because the caller's memory is written only once the operation is decided:
-/// output[offset ...] = range.
+/// A part of the result, and where it belongs: output[offset ...] = from.
 struct Delivery {
   Range from;
   uint64_t offset = 0;
+  /// From this phase on (which may be the end of the plan) nothing touches it in work any more, nor the input at the
+  /// same offset: it may be delivered while the rest is on its way.
+  uint32_t phase = 0;
 };
 
 /// What the elements are and what is done to them.
@@ -98,7 +100,7 @@ struct Plan {
   std::vector<Transfer> transfers;
   std::vector<Work> works;
   std::vector<Place> sources;
-  std::vector<Delivery> deliveries;
+  std::vector<Delivery> deliveries;  ///< In the order of their phases.
 
   size_t element_bytes() const { return size_of(arithmetic.dtype); }
   uint64_t work_bytes() const { return work_count * element_bytes(); }
@@ -129,7 +131,8 @@ class Draft {
   size_t end() const { return phases_.size(); }
   /// Takes `count` elements of scratch.
   Place scratch(uint64_t count);
-  void deliver(Range from, uint64_t offset = 0) { deliveries_.push_back({from, offset}); }
+  /// The result: it becomes the output as a whole. finish() finds out which parts of it are complete when.
+  void deliver(Range from) { result_ = from; }
 
   /// Drops phases without content; counts work and scratch.
   Plan finish(const Arithmetic& arithmetic) &&;
@@ -144,7 +147,7 @@ class Draft {
 
   std::vector<Content> phases_;
   std::vector<Place> sources_;
-  std::vector<Delivery> deliveries_;
+  Range result_;
   uint64_t scratch_count_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "horo/base/text.h"
+#include "horo/collective/cut.h"
 #include "horo/collective/ranks_as_threads.h"
 #include "horo/collective/symbolic_machine.h"
 #include "horo/collective/tree_shape.h"
@@ -247,6 +248,36 @@ TEST_P(Plans, OfAllreduceAndBroadcastMayUseTheCallersMemoryAsWork) {
       Checker(one).check({Schedule::kRandom, 99, true}, false);
     }
   });
+}
+
+TEST_P(Plans, DeliverPartsWhileTheRestIsOnItsWay) {
+  visit_cases(GetParam(), [](const Case& one) {
+    if (one.count == 37) return;
+    Checker checker(one);
+    for (Schedule schedule : {Schedule::kTransfersFirst, Schedule::kWorkFirst, Schedule::kRandom}) {
+      checker.check({schedule, 7, false, Delivering::kEarly}, false);
+      if (one.kind == Kind::kAllreduce) checker.check({schedule, 8, false, Delivering::kExchanging}, false);
+    }
+  });
+}
+
+// Of the segments of a pairwise allreduce only the last is not delivered by then.
+TEST(PairwisePlans, DeliverEachSegmentInThePhaseAfterItCame) {
+  Table table;
+  table.segment_bytes = 40;
+  for (int ranks : {2, 3, 8}) {
+    const Case one{find_algorithm("pairwise"), Kind::kAllreduce, Shape::on_one_host(ranks), 1000, 0, table};
+    const auto segment_count = segments(table, Cut(1000, static_cast<size_t>(ranks)).longest(), sizeof(float));
+    for (int rank = 0; rank < ranks; ++rank) {
+      auto plan = build_plan(*one.algorithm, one.operation(rank), one.shape, rank, table);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      uint64_t late = 0;
+      for (const Delivery& delivery : plan->deliveries) {
+        if (delivery.phase == plan->phases.size()) late += delivery.from.count;
+      }
+      EXPECT_LE(late, 1000 / segment_count + static_cast<uint64_t>(ranks)) << ranks << " ranks, rank " << rank;
+    }
+  }
 }
 
 TEST(HierarchyPlans, CostWhatTheFormulaSaysWhereCutsComeOutEven) {

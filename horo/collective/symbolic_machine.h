@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "horo/collective/algorithm.h"
+#include "horo/collective/executor.h"
 
 namespace horo::collective {
 
@@ -49,6 +50,7 @@ class SymbolicMachine {
     Schedule schedule = Schedule::kTransfersFirst;
     uint64_t seed = 0;
     bool work_is_input = false;  ///< As in an in-place call without staging.
+    Delivering delivering = Delivering::kAtEnd;
   };
   /// What a member did before its closing barrier.
   struct Account {
@@ -64,7 +66,8 @@ class SymbolicMachine {
 
   /// Empty when all went well; else the first thing that went wrong.
   std::string run();
-  std::vector<Value> result(int rank) const;
+  /// Delivers what is left, and returns the output.
+  std::vector<Value> result(int rank);
   const Account& account(int rank) const { return members_[static_cast<size_t>(rank)].account; }
 
  private:
@@ -75,6 +78,8 @@ class SymbolicMachine {
   struct Member {
     const Plan* plan = nullptr;
     std::vector<Value> buffers[3];
+    std::vector<Value> output;  ///< Of what is delivered early and not exchanged.
+    size_t delivered = 0;
     size_t phase = 0;
     size_t works_done = 0;
     size_t transfers_done = 0;
@@ -96,6 +101,8 @@ class SymbolicMachine {
   bool step_phases();
   bool meet(size_t from, size_t to);
   void do_work(size_t rank, const Work& work);
+  bool may_deliver(const Member& member) const;
+  void deliver_next(Member& member);
   std::vector<Value> read(Member& member, Place place, uint64_t count, const char* what);
   void write(Member& member, Place place, const std::vector<Value>& values);
   Value combine(const Member& member, const std::vector<Value>& values, bool scale);

@@ -92,19 +92,28 @@ std::string SymbolicMachine::run() {
   return {};
 }
 
-std::vector<Value> SymbolicMachine::result(int rank) const {
-  const Member& member = members_[static_cast<size_t>(rank)];
-  std::vector<Value> output;
-  for (const Delivery& delivery : member.plan->deliveries) {
-    Buffer from = delivery.from.place.buffer;
-    if (from == Buffer::kWork && options_.work_is_input) from = Buffer::kInput;
-    const auto& values = member.buffers[static_cast<size_t>(from)];
-    if (output.size() < delivery.offset + delivery.from.count) output.resize(delivery.offset + delivery.from.count);
-    for (uint64_t i = 0; i < delivery.from.count; ++i) {
-      output[delivery.offset + i] = values.at(delivery.from.place.offset + i);
-    }
+std::vector<Value> SymbolicMachine::result(int rank) {
+  Member& member = members_[static_cast<size_t>(rank)];
+  while (member.delivered < member.plan->deliveries.size()) deliver_next(member);
+  return options_.delivering == Delivering::kExchanging ? buffer(member, Buffer::kInput) : member.output;
+}
+
+bool SymbolicMachine::may_deliver(const Member& member) const {
+  const auto& deliveries = member.plan->deliveries;
+  return options_.delivering != Delivering::kAtEnd && member.delivered < deliveries.size() &&
+         deliveries[member.delivered].phase <= member.phase;
+}
+
+void SymbolicMachine::deliver_next(Member& member) {
+  const Delivery& delivery = member.plan->deliveries[member.delivered++];
+  const bool exchanges = options_.delivering == Delivering::kExchanging;
+  auto& output = exchanges ? buffer(member, Buffer::kInput) : member.output;
+  auto& from = buffer(member, delivery.from.place.buffer);
+  output.resize(std::max(output.size(), static_cast<size_t>(delivery.offset + delivery.from.count)));
+  for (uint64_t i = 0; i < delivery.from.count; ++i) {
+    Value& value = from.at(delivery.from.place.offset + i);
+    exchanges ? std::swap(output[delivery.offset + i], value) : void(output[delivery.offset + i] = value);
   }
-  return output;
 }
 
 std::vector<Value>& SymbolicMachine::buffer(Member& member, Buffer which) {
@@ -179,7 +188,12 @@ bool SymbolicMachine::meet(size_t from, size_t to) {
 bool SymbolicMachine::step_works() {
   for (size_t rank : order(members_.size())) {
     Member& member = members_[rank];
-    if (finished(member) || member.works_done == member.plan->works_of(member.phase).size()) continue;
+    if (finished(member)) continue;
+    if (member.works_done == member.plan->works_of(member.phase).size()) {
+      if (!may_deliver(member)) continue;
+      deliver_next(member);
+      return true;
+    }
     do_work(rank, member.plan->works_of(member.phase)[member.works_done++]);
     return true;
   }
@@ -221,6 +235,7 @@ bool SymbolicMachine::step_phases() {
   for (size_t rank : order(members_.size())) {
     Member& member = members_[rank];
     if (finished(member) || member.works_done < member.plan->works_of(member.phase).size()) continue;
+    if (may_deliver(member)) continue;
     if (member.transfers_done < member.plan->transfers_of(member.phase).size()) continue;
     member.clock = member.next_clock;
     if (before_closing(member)) member.account.clock = member.clock;
@@ -290,6 +305,12 @@ void SymbolicMachine::check_hazards(const Plan& plan) {
       if (is_no_op(plan, work)) continue;
       all.push_back({work.into, true, 0});
       for (Place source : plan.sources_of(work)) all.push_back({{source, work.into.count}, false, 0});
+    }
+    for (const Delivery& delivery : plan.deliveries) {
+      if (options_.delivering == Delivering::kAtEnd || delivery.phase > phase) continue;
+      const bool exchanges = options_.delivering == Delivering::kExchanging;
+      all.push_back({delivery.from, exchanges, 0});
+      if (exchanges) all.push_back({{{Buffer::kInput, delivery.offset}, delivery.from.count}, true, 0});
     }
     for (const Access& one : all) {
       for (const Access& other : all) {

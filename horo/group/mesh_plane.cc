@@ -24,6 +24,17 @@ Status ensure(std::unique_ptr<std::byte[]>& memory, size_t& capacity, size_t byt
   return {};
 }
 
+uint64_t result_bytes(const Job& job, int member) {
+  return job.operation.result_count(member) * size_of(job.operation.dtype);
+}
+
+/// Whether the output may be written while the input is still wanted. (Where a broadcast is received the two are often
+/// the same memory, and no input.)
+bool are_apart(const Job& job, int member) {
+  const uint64_t in_bytes = job.operation.input_count(member) * size_of(job.operation.dtype);
+  return job.in != job.out && (job.in + in_bytes <= job.out || job.out + result_bytes(job, member) <= job.in);
+}
+
 /// Whether a result depends on what every member brought, so that having it proves that all members came.
 bool hears_from_all(const collective::Operation& operation) {
   using collective::Kind;
@@ -56,10 +67,23 @@ Result<const collective::Plan*> MeshPlane::plan_for(const collective::Operation&
 }
 
 Result<collective::Buffers> MeshPlane::buffers(const Job& job, const collective::Plan& plan) {
+  using collective::Delivering;
+  HORO_TRY(ensure(scratch_, scratch_capacity_, plan.scratch_bytes()));
+  collective::Buffers memory{job.in, job.out, nullptr, scratch_.get(), Delivering::kAtEnd};
+  const bool apart = are_apart(job, mesh_->rank());
+  if (apart && !may_serve() && plan.work_bytes() <= result_bytes(job, mesh_->rank())) {
+    memory.work = job.out;
+    return memory;
+  }
   Staging& staging = staging_[turn_ & 1];
   HORO_TRY(ensure(staging.work, staging.capacity, plan.work_bytes()));
-  HORO_TRY(ensure(scratch_, scratch_capacity_, plan.scratch_bytes()));
-  return collective::Buffers{job.in, job.out, staging.work.get(), scratch_.get()};
+  memory.work = staging.work.get();
+  if (apart) {
+    memory.delivering = Delivering::kEarly;
+  } else if (!may_serve() && job.in == job.out && job.operation.kind == collective::Kind::kAllreduce) {
+    memory.delivering = Delivering::kExchanging;
+  }
+  return memory;
 }
 
 Status MeshPlane::refuse(const Job& job, const Status& why) {
@@ -82,7 +106,7 @@ Status MeshPlane::run(const Job& job) {
   const collective::Buffers& memory = *room;
   mesh_->begin(job.number, signature_of(job.operation, table_.version));
   HORO_TRY(noting_lost(executor_.run(*plan, memory, job.deadline)));
-  staging.result_bytes = job.operation.replicates() ? job.operation.total_bytes() : 0;
+  staging.result_bytes = may_serve() && job.operation.replicates() ? job.operation.total_bytes() : 0;
   staging.operation.store(job.number, std::memory_order_release);
   held_.store(job.number, std::memory_order_release);
   // Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead

@@ -23,7 +23,7 @@ using Chooser = std::function<Result<const collective::Algorithm*>(const collect
 
 /// Results stay in staging until the next operation but one that succeeds, so that a member that a loss kept from
 /// finishing can be served: completing operation k + 1 proves that all members completed k. Operations whose result
-/// does not prove that all members came are confirmed by all before anybody delivers.
+/// does not prove that all members came are confirmed by all before anybody succeeds.
 class MeshPlane : public Plane {
  public:
   MeshPlane(std::unique_ptr<transport::Mesh> mesh, collective::Shape shape, const collective::Table& table,
@@ -53,7 +53,11 @@ class MeshPlane : public Plane {
     std::unique_ptr<std::byte[]> work;
     size_t capacity = 0;
   };
+  /// A member that a loss leaves without a result can be served by another that the loss leaves; of two it leaves one.
+  bool may_serve() const { return mesh_->size() > 2; }
   Result<const collective::Plan*> plan_for(const collective::Operation& operation);
+  /// Results that may have to be served are staged. Of others the output is written while the operation runs: if it is
+  /// not the input it means nothing after a failure, and if it is, what it held is put back.
   /// kUnavailable when there is no memory.
   Result<collective::Buffers> buffers(const Job& job, const collective::Plan& plan);
   Status noting_lost(const Status& status);

@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <random>
 #include <thread>
+#include <vector>
 
 #include "horo/collective/selector.h"
 #include "horo/transport/inproc/mesh.h"
@@ -32,26 +37,45 @@ class Borrowed final : public transport::Mesh {
   transport::Mesh& mesh_;
 };
 
+const collective::Table kTable;
+
+collective::Operation allreduce_of(uint64_t count) {
+  collective::Operation operation;
+  operation.kind = collective::Kind::kAllreduce;
+  operation.dtype = DType::kF32;
+  operation.count = count;
+  return operation;
+}
+
+MeshPlane plane_on(transport::Mesh& mesh, const collective::Shape& shape) {
+  return {std::make_unique<Borrowed>(mesh), shape, kTable, [shape](const collective::Operation& operation) {
+            return collective::select(operation, shape, kTable);
+          }};
+}
+
+void run_members(int members, const std::function<void(int)>& member) {
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < members; ++rank) threads.emplace_back([&member, rank] { member(rank); });
+  member(0);
+  for (std::thread& thread : threads) thread.join();
+}
+
 // That an operation came to nothing proves only that somebody came to it: others may not have got the one before.
 TEST(MeshPlane, RetainsTheLastResultUntilTwoOthersHaveSucceeded) {
-  transport::InprocFabric fabric(2);
-  const collective::Shape shape(std::vector<int>{0, 1});
-  const collective::Table table;
-  const auto member = [&](int rank) {
-    MeshPlane plane(
-        std::make_unique<Borrowed>(fabric.mesh(rank)), shape, table,
-        [&](const collective::Operation& operation) { return collective::select(operation, shape, table); });
+  transport::InprocFabric fabric(3);
+  const collective::Shape shape(std::vector<int>{0, 1, 2});
+  run_members(3, [&](int rank) {
+    MeshPlane plane = plane_on(fabric.mesh(rank), shape);
     std::vector<float> data(1000, 1.0F);
     auto* const bytes = reinterpret_cast<std::byte*>(data.data());
     const auto run = [&](uint64_t number, uint64_t count) {
-      collective::Operation operation;
-      operation.kind = collective::Kind::kAllreduce;
-      operation.dtype = DType::kF32;
-      operation.count = count;
-      return plane.run({number, operation, bytes, bytes, Deadline::after_seconds(20)}).code();
+      return plane.run({number, allreduce_of(count), bytes, bytes, Deadline::after_seconds(20)}).code();
     };
     EXPECT_EQ(run(1, 1000), Code::kOk);
-    EXPECT_EQ(run(2, 10 + static_cast<uint64_t>(rank)), Code::kMismatch);
+    const collective::Operation in_vain = allreduce_of(10);
+    const Status failed = rank == 0 ? plane.refuse({2, in_vain}, Status(Code::kUnavailable, "no memory"))
+                                    : plane.run({2, in_vain, bytes, bytes, Deadline::after_seconds(20)});
+    EXPECT_EQ(failed.code(), Code::kUnavailable) << failed;
     EXPECT_EQ(plane.retained(1).size(), 4000u);
     EXPECT_EQ(run(3, 20), Code::kOk);
     EXPECT_EQ(plane.retained(1).size(), 4000u);
@@ -59,10 +83,47 @@ TEST(MeshPlane, RetainsTheLastResultUntilTwoOthersHaveSucceeded) {
     EXPECT_EQ(run(4, 30), Code::kOk);
     EXPECT_EQ(plane.retained(1).size(), 0u);
     EXPECT_EQ(plane.retained(3).size(), 80u);
+  });
+}
+
+/// Sums of two members, out of place and in place, of which rank 0 is cut off at some time.
+void run_two_until_cut(std::chrono::microseconds cut_after) {
+  constexpr uint64_t kCount = uint64_t{1} << 19;
+  transport::InprocFabric fabric(2);
+  const collective::Shape shape(std::vector<int>{0, 1});
+  std::atomic<int> ready{0};
+  const auto member = [&](int rank) {
+    MeshPlane plane = plane_on(fabric.mesh(rank), shape);
+    const std::vector<float> given(kCount, static_cast<float>(rank + 1));
+    const std::vector<float> sum(kCount, 3.0F);
+    std::vector<float> in = given;
+    std::vector<float> out(kCount);
+    ready.fetch_add(1);
+    for (uint64_t number = 1;; ++number) {
+      const bool in_place = number % 2 == 0;
+      in = given;
+      auto* const to = reinterpret_cast<std::byte*>(in_place ? in.data() : out.data());
+      const Status status = plane.run({number, allreduce_of(kCount), reinterpret_cast<const std::byte*>(in.data()), to,
+                                       Deadline::after_seconds(20)});
+      EXPECT_EQ(plane.retained(number).size(), 0u) << "of two, nobody can be served";
+      EXPECT_EQ(in == given, !status.ok() || !in_place) << "operation " << number;
+      if (!status.ok()) return;
+      EXPECT_EQ(in_place ? in : out, sum) << "operation " << number;
+    }
   };
-  std::thread other([&] { member(1); });
-  member(0);
-  other.join();
+  std::thread cutter([&] {
+    while (ready.load() < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(cut_after);
+    fabric.cut(0, 1);
+  });
+  run_members(2, member);
+  cutter.join();
+}
+
+TEST(MeshPlane, OfTwoMembersPutsInputsBackWheneverTheyAreCutOff) {
+  std::mt19937 random(20);
+  std::uniform_int_distribution<int> instant(0, 5000);
+  for (int time = 0; time < 60; ++time) run_two_until_cut(std::chrono::microseconds(instant(random)));
 }
 
 }  // namespace

@@ -1,0 +1,138 @@
+// When the caller's memory is written, and what is in it when an operation fails.
+#include "horo/collective/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "horo/base/text.h"
+#include "horo/collective/ranks_as_threads.h"
+
+namespace horo::collective {
+namespace {
+
+constexpr uint64_t kCount = 100;
+
+/// Does something before it waits.
+class Interrupted final : public transport::Mesh {
+ public:
+  Interrupted(transport::Mesh& mesh, std::function<void(int)> before_wait)
+      : mesh_(mesh), before_wait_(std::move(before_wait)) {}
+  int rank() const override { return mesh_.rank(); }
+  int size() const override { return mesh_.size(); }
+  std::string_view transport_name() const override { return mesh_.transport_name(); }
+  void begin(uint64_t number, const transport::Signature& signature) override { mesh_.begin(number, signature); }
+  void send(int peer, std::span<const std::byte> data) override { mesh_.send(peer, data); }
+  void receive(int peer, size_t bytes, const transport::Placement& placement) override {
+    mesh_.receive(peer, bytes, placement);
+  }
+  Status poke() override { return mesh_.poke(); }
+  Status wait(Deadline deadline) override {
+    before_wait_(waits++);
+    return mesh_.wait(deadline);
+  }
+  Status refuse(uint64_t number, const Status& why) override { return mesh_.refuse(number, why); }
+  void revoke() override { mesh_.revoke(); }
+
+  int waits = 0;
+
+ private:
+  transport::Mesh& mesh_;
+  const std::function<void(int)> before_wait_;
+};
+
+Table in_segments() {
+  Table table;
+  table.segment_bytes = 40;
+  return table;
+}
+
+Bytes input_of(int rank) {
+  Bytes bytes(kCount * sizeof(float));
+  for (uint64_t i = 0; i < kCount; ++i) {
+    const float value = static_cast<float>(i) + 1000.0F * static_cast<float>(rank + 1);
+    std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+  }
+  return bytes;
+}
+
+/// In place on two ranks; rank 0's wire is cut before its wait number `cut_at`. Returns how often rank 0 waited.
+int exchange_on_two(int cut_at, std::function<void(int rank, const Status& status, const Bytes& memory)> check) {
+  transport::InprocFabric fabric(2);
+  const auto operation = operation_of(Kind::kAllreduce, 2, 0, kCount, 0);
+  int waits = 0;
+  run_ranks(2, [&](int rank) {
+    Interrupted mesh(fabric.mesh(rank), [&](int wait) {
+      if (rank == 0 && wait == cut_at) fabric.cut(0, 1);
+    });
+    Member member(mesh);
+    Bytes memory = input_of(rank);
+    const Status status = member.run_on(*find_algorithm("pairwise"), operation, Shape::on_one_host(2), in_segments(),
+                                        memory.data(), memory.data(), Delivering::kExchanging);
+    check(rank, status, memory);
+    if (rank == 0) waits = mesh.waits;
+  });
+  return waits;
+}
+
+Bytes sum_of_two() {
+  Bytes bytes(kCount * sizeof(float));
+  for (uint64_t i = 0; i < kCount; ++i) {
+    const float value = 2.0F * static_cast<float>(i) + 3000.0F;
+    std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+  }
+  return bytes;
+}
+
+TEST(Executor, ExchangesTheInputWithTheResult) {
+  const int waits = exchange_on_two(-1, [](int rank, const Status& status, const Bytes& memory) {
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(memory, sum_of_two()) << "rank " << rank;
+  });
+  EXPECT_GT(waits, 4) << "no segments to exchange while others are on their way";
+}
+
+TEST(Executor, PutsBackWhatItHasExchangedWhereverItFails) {
+  int failed = 0;
+  for (int cut_at = 0;; ++cut_at) {
+    std::atomic<int> failures{0};
+    const int waits = exchange_on_two(cut_at, [&](int rank, const Status& status, const Bytes& memory) {
+      failures += status.ok() ? 0 : 1;
+      EXPECT_EQ(memory, status.ok() ? sum_of_two() : input_of(rank)) << "rank " << rank << ", cut at " << cut_at;
+    });
+    if (waits <= cut_at) break;  // It was over before.
+    failed += failures;
+  }
+  EXPECT_GT(failed, 4);
+}
+
+// As where a survivor serves the result that this member did not get.
+TEST(Executor, DeliversAllAfterARunThatFailed) {
+  transport::InprocFabric fabric(2);
+  const auto operation = operation_of(Kind::kAllreduce, 2, 0, kCount, 0);
+  run_ranks(2, [&](int rank) {
+    Interrupted mesh(fabric.mesh(rank), [&](int wait) {
+      if (rank == 0 && wait == 4) fabric.cut(0, 1);
+    });
+    auto plan = build_plan(*find_algorithm("pairwise"), operation, Shape::on_one_host(2), rank, in_segments());
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const Bytes input = input_of(rank);
+    Bytes output(input.size(), std::byte{0});
+    Bytes work(plan->work_bytes());
+    Bytes scratch(plan->scratch_bytes());
+    const Buffers buffers{input.data(), output.data(), work.data(), scratch.data(), Delivering::kEarly};
+    Executor executor(mesh);
+    mesh.begin(1, {Kind::kAllreduce, operation.dtype, operation.op, in_segments().version, 0, operation.count});
+    const Status status = executor.run(*plan, buffers, Deadline::after_seconds(60));
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(input, input_of(rank));
+    EXPECT_NE(output, Bytes(input.size(), std::byte{0})) << "nothing was delivered early";
+    const Bytes served = sum_of_two();
+    std::copy(served.begin(), served.end(), work.begin());
+    executor.deliver(*plan, buffers);
+    EXPECT_EQ(output, served);
+  });
+}
+
+}  // namespace
+}  // namespace horo::collective
