@@ -70,9 +70,9 @@ struct Kill {
   }
   std::string to_string() const {
     return text("TEST_SEED=", seed, ranks == 2 ? " TEST_KILLS_OF_TWO=1 (" : " TEST_KILLS=1 (", name(transport), " ",
-                hosts, ", victim ", victim,
-                library ? ", in the library's memory" : "", read ? ", reading each other's" : "",
-                children ? ", with children" : "", ", after ", after.count(), " us)");
+                hosts, ", victim ", victim, library ? ", in the library's memory" : "",
+                read ? ", reading each other's" : "", children ? ", with children" : "", ", after ", after.count(),
+                " us)");
   }
 };
 
@@ -239,7 +239,8 @@ std::string judge(Job& job, const Kill& kill, Time killed, Times& times) {
 
 /// Empty when everything is as it should be.
 std::string kill_one(const Kill& kill, Times& times) {
-  JobOptions options{.ranks = kill.ranks, .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
+  JobOptions options{.ranks = kill.ranks,
+                     .environment = {{"HORO_INTERFACE", "127.0.0.1"}, {"HORO_LOG_LEVEL", "error"}}};
   if (kill.transport == Transport::kTcp) options.environment["HORO_TRANSPORT"] = "tcp";
   if (kill.transport == Transport::kMixed) {
     options.per_rank = [&kill](int rank) {

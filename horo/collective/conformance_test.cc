@@ -81,9 +81,8 @@ TEST_P(Conformance, EveryAlgorithmGivesTheReferenceResultAndLeavesInputsAlone) {
     for (const Case& one : cases) {
       auto operation = operation_of(one.kind, ranks, rank, one.count, one.root);
       Bytes input = input_of(operation, rank);
-      const bool in_parts = one.table.segment_bytes < Table{}.segment_bytes;
-      auto output = member.run(*one.algorithm, operation, one.shape, one.table, input,
-                               in_parts ? Delivering::kEarly : Delivering::kAtEnd);
+      const bool early = one.table.segment_bytes < Table{}.segment_bytes;
+      auto output = member.run(*one.algorithm, operation, one.shape, one.table, input, early);
       bool right = output.ok() && *output == expected_of(operation, ranks, rank, one.count);
       if ((!right || input != input_of(operation, rank)) && failures++ < 5) {
         ADD_FAILURE() << one.algorithm->name << " " << transport::name(one.kind) << " of " << one.count << " on rank "

@@ -6,11 +6,8 @@ namespace horo::collective {
 
 namespace {
 
-/// After how many elements local work stops to let the mesh move what has arrived meanwhile.
-uint64_t elements_between_pokes(const Plan& plan) {
-  constexpr size_t kBytes = 256 * 1024;
-  return std::max<uint64_t>(kBytes / plan.element_bytes(), 1);
-}
+/// Local work stops after so many bytes to let the mesh move what has arrived meanwhile.
+constexpr size_t kBytesBetweenPokes = 256 * 1024;
 
 const std::byte* read_place(const Plan& plan, const Buffers& buffers, Place place) {
   const std::byte* base = place.buffer == Buffer::kInput     ? buffers.input
@@ -45,22 +42,6 @@ void apply(const Plan& plan, const Work& work, std::byte* into, std::span<const 
                                                         scaled ? arithmetic.after : kernel::Scaling{});
 }
 
-std::byte* output_of(const Plan& plan, const Buffers& buffers, const Delivery& delivery) {
-  return buffers.output + delivery.offset * plan.element_bytes();
-}
-
-void copy_out(const Plan& plan, const Buffers& buffers, const Delivery& delivery) {
-  const std::byte* from = read_place(plan, buffers, delivery.from.place);
-  std::byte* output = output_of(plan, buffers, delivery);
-  if (from != output) kernel::copy(output, from, delivery.from.count * plan.element_bytes());
-}
-
-/// Its own inverse.
-void exchange(const Plan& plan, const Buffers& buffers, const Delivery& delivery) {
-  std::byte* work = write_place(plan, buffers, delivery.from.place);
-  kernel::exchange(output_of(plan, buffers, delivery), work, delivery.from.count * plan.element_bytes());
-}
-
 }  // namespace
 
 Executor::Executor(transport::Mesh& mesh) : mesh_(mesh), sent_bytes_(static_cast<size_t>(mesh.size()), 0) {}
@@ -68,16 +49,16 @@ Executor::Executor(transport::Mesh& mesh) : mesh_(mesh), sent_bytes_(static_cast
 Status Executor::run(const Plan& plan, const Buffers& buffers, Deadline deadline) {
   HORO_CHECK(plan.rank == mesh_.rank(), "this plan was made for another rank");
   kernel::DefaultFloatMode float_mode;
-  delivered_ = 0;
-  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
-    if (Status status = run_phase(plan, buffers, phase, deadline); !status.ok()) {
-      for (; delivered_ > 0; --delivered_) {
-        if (buffers.delivering == Delivering::kExchanging) exchange(plan, buffers, plan.deliveries[delivered_ - 1]);
-      }
-      return status;
-    }
+  kept_ = delivered_ = 0;
+  Status status = keep(plan, buffers, 0, false);
+  for (size_t phase = 0; phase < plan.phases.size() && status.ok(); ++phase) {
+    status = run_phase(plan, buffers, phase, deadline);
   }
-  return {};
+  if (!status.ok()) {
+    put_back(plan, buffers);
+    delivered_ = 0;
+  }
+  return status;
 }
 
 Status Executor::run_phase(const Plan& plan, const Buffers& buffers, size_t phase, Deadline deadline) {
@@ -89,6 +70,7 @@ Status Executor::run_phase(const Plan& plan, const Buffers& buffers, size_t phas
     status = work(plan, buffers, item, poke);
     if (!status.ok()) break;
   }
+  if (status.ok()) status = keep(plan, buffers, phase + 1, poke);
   if (status.ok()) status = deliver_complete(plan, buffers, phase, poke);
   // Also after an error: what was posted may be in use until wait() returns.
   Status settled = poke ? mesh_.wait(deadline) : Status();
@@ -96,26 +78,52 @@ Status Executor::run_phase(const Plan& plan, const Buffers& buffers, size_t phas
   return settled;
 }
 
-Status Executor::deliver_complete(const Plan& plan, const Buffers& buffers, size_t phase, bool poke) {
-  if (buffers.delivering == Delivering::kAtEnd) return {};
-  const auto hand_over = buffers.delivering == Delivering::kExchanging ? exchange : copy_out;
-  Status status;
-  for (; status.ok() && delivered_ < plan.deliveries.size(); ++delivered_) {
-    const Delivery& delivery = plan.deliveries[delivered_];
-    if (delivery.phase > phase) break;
-    const uint64_t step = poke ? elements_between_pokes(plan) : delivery.from.count;
-    for (uint64_t done = 0; done < delivery.from.count; done += step) {
-      const uint64_t count = std::min(step, delivery.from.count - done);
-      hand_over(plan, buffers, {{delivery.from.place.at(done), count}, delivery.offset + done});
-      // To the end of this one also after an error: it is taken back as a whole.
-      if (poke && status.ok()) status = mesh_.poke();
-    }
+Status Executor::keep(const Plan& plan, const Buffers& buffers, size_t next, bool poke) {
+  if (buffers.kept == nullptr) return {};
+  const size_t element = plan.element_bytes();
+  for (; kept_ < plan.overwrites.size() && plan.overwrites[kept_].phase <= next; ++kept_) {
+    const Range& range = plan.overwrites[kept_].range;
+    const size_t offset = range.place.offset * element;
+    HORO_TRY(copy(buffers.kept + offset, buffers.work + offset, range.count * element, plan.work_bytes(), poke));
   }
-  return status;
+  return {};
+}
+
+void Executor::put_back(const Plan& plan, const Buffers& buffers) const {
+  for (const Overwrite& overwrite : std::span(plan.overwrites).first(kept_)) {
+    const size_t offset = overwrite.range.place.offset * plan.element_bytes();
+    kernel::copy(buffers.work + offset, buffers.kept + offset, overwrite.range.count * plan.element_bytes());
+  }
+}
+
+Status Executor::deliver_complete(const Plan& plan, const Buffers& buffers, size_t phase, bool poke) {
+  if (!buffers.early) return {};
+  const size_t element = plan.element_bytes();
+  for (; delivered_ < plan.deliveries.size() && plan.deliveries[delivered_].phase <= phase; ++delivered_) {
+    const Delivery& delivery = plan.deliveries[delivered_];
+    const std::byte* from = read_place(plan, buffers, delivery.from.place);
+    std::byte* into = buffers.output + delivery.offset * element;
+    HORO_TRY(copy(into, from, delivery.from.count * element, plan.work_bytes(), poke));
+  }
+  return {};
+}
+
+Status Executor::copy(std::byte* into, const std::byte* from, size_t bytes, size_t whole, bool poke) {
+  const size_t step = poke ? kBytesBetweenPokes : bytes;
+  for (size_t done = 0; done < bytes; done += step) {
+    kernel::copy_piece(into + done, from + done, std::min(step, bytes - done), whole);
+    if (poke) HORO_TRY(mesh_.poke());
+  }
+  return {};
 }
 
 void Executor::deliver(const Plan& plan, const Buffers& buffers) {
-  for (; delivered_ < plan.deliveries.size(); ++delivered_) copy_out(plan, buffers, plan.deliveries[delivered_]);
+  for (; delivered_ < plan.deliveries.size(); ++delivered_) {
+    const Delivery& delivery = plan.deliveries[delivered_];
+    const std::byte* from = read_place(plan, buffers, delivery.from.place);
+    std::byte* into = buffers.output + delivery.offset * plan.element_bytes();
+    if (from != into) kernel::copy(into, from, delivery.from.count * plan.element_bytes());
+  }
   delivered_ = 0;
 }
 
@@ -144,7 +152,7 @@ Status Executor::work(const Plan& plan, const Buffers& buffers, const Work& work
   for (Place source : plan.sources_of(work)) sources_.push_back(read_place(plan, buffers, source));
   if (work.action == WorkAction::kCopy && sources_[0] == into) return {};
   size_t element = plan.element_bytes();
-  uint64_t step = poke ? elements_between_pokes(plan) : work.into.count;
+  uint64_t step = poke ? std::max<size_t>(kBytesBetweenPokes / element, 1) : work.into.count;
   for (uint64_t done = 0; done < work.into.count; done += step) {
     uint64_t count = std::min(step, work.into.count - done);
     apply(plan, work, into, sources_, count);

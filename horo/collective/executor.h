@@ -13,21 +13,18 @@
 
 namespace horo::collective {
 
-/// When the caller's output is written.
-enum class Delivering : uint8_t {
-  kAtEnd,      ///< By deliver().
-  kEarly,      ///< Parts by run(), as soon as they are complete. Input and output must be apart.
-  kExchanging  ///< As kEarly, where the output is the input: work keeps what it held, and a run that fails puts it back.
-};
-
 /// The memory a plan runs on. Input and output may be the same or overlap; work and scratch are apart from both.
-/// (Work may be the output where the plan allows it: see docs/algorithms.md, "In place".)
+/// (Where the plan allows it, work may be the output: see docs/algorithms.md, "In place".)
 struct Buffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::byte* work = nullptr;     ///< Plan::work_bytes()
   std::byte* scratch = nullptr;  ///< Plan::scratch_bytes()
-  Delivering delivering = Delivering::kAtEnd;
+  /// Not null where work is the input: what that held, Plan::work_bytes(), is kept there, and put back by a run that
+  /// fails.
+  std::byte* kept = nullptr;
+  /// The output is apart from the input: run() writes to it what is complete, while the rest is on its way.
+  bool early = false;
 };
 
 /// Used by one thread at a time, like its mesh.
@@ -36,7 +33,7 @@ class Executor {
   explicit Executor(transport::Mesh& mesh);
 
   /// Runs all phases of the operation that was opened with Mesh::begin(); the first error ends it. Afterwards work
-  /// holds this member's result, except where it was exchanged.
+  /// holds this member's result.
   Status run(const Plan& plan, const Buffers& buffers, Deadline deadline);
 
   /// Writes to the caller's output what run() has not written: all, unless it has just succeeded. Call it once the
@@ -50,11 +47,16 @@ class Executor {
   void post(const Plan& plan, const Buffers& buffers, std::span<const Transfer> transfers);
   Status run_phase(const Plan& plan, const Buffers& buffers, size_t phase, Deadline deadline);
   Status work(const Plan& plan, const Buffers& buffers, const Work& work, bool poke);
+  /// What phase `next` is the first to write to, before it begins.
+  Status keep(const Plan& plan, const Buffers& buffers, size_t next, bool poke);
+  void put_back(const Plan& plan, const Buffers& buffers) const;
   Status deliver_complete(const Plan& plan, const Buffers& buffers, size_t phase, bool poke);
+  Status copy(std::byte* into, const std::byte* from, size_t bytes, size_t whole, bool poke);
 
   transport::Mesh& mesh_;
   std::vector<uint64_t> sent_bytes_;
   std::vector<const std::byte*> sources_;
+  size_t kept_ = 0;       ///< Overwrites whose old contents the last run has kept.
   size_t delivered_ = 0;  ///< Deliveries that run() has done of an operation that is not delivered yet.
 };
 

@@ -5,7 +5,6 @@
 
 #include <functional>
 
-#include "horo/base/text.h"
 #include "horo/collective/ranks_as_threads.h"
 
 namespace horo::collective {
@@ -56,8 +55,19 @@ Bytes input_of(int rank) {
   return bytes;
 }
 
-/// In place on two ranks; rank 0's wire is cut before its wait number `cut_at`. Returns how often rank 0 waited.
-int exchange_on_two(int cut_at, std::function<void(int rank, const Status& status, const Bytes& memory)> check) {
+Plan plan_of(int rank, const Operation& operation) {
+  auto plan = build_plan(*find_algorithm("pairwise"), operation, Shape::on_one_host(2), rank, in_segments());
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return std::move(plan).value();
+}
+
+transport::Signature signature_of(const Operation& operation) {
+  return {operation.kind, operation.dtype, operation.op, in_segments().version, 0, operation.count};
+}
+
+/// In the caller's memory on two ranks; rank 0's wire is cut before its wait number `cut_at`. Returns how often rank 0
+/// waited.
+int run_in_place(int cut_at, const std::function<void(int rank, const Status& status, const Bytes& memory)>& check) {
   transport::InprocFabric fabric(2);
   const auto operation = operation_of(Kind::kAllreduce, 2, 0, kCount, 0);
   int waits = 0;
@@ -65,10 +75,15 @@ int exchange_on_two(int cut_at, std::function<void(int rank, const Status& statu
     Interrupted mesh(fabric.mesh(rank), [&](int wait) {
       if (rank == 0 && wait == cut_at) fabric.cut(0, 1);
     });
-    Member member(mesh);
+    const Plan plan = plan_of(rank, operation);
     Bytes memory = input_of(rank);
-    const Status status = member.run_on(*find_algorithm("pairwise"), operation, Shape::on_one_host(2), in_segments(),
-                                        memory.data(), memory.data(), Delivering::kExchanging);
+    Bytes kept(plan.work_bytes(), std::byte{0xAA});
+    Bytes scratch(plan.scratch_bytes());
+    const Buffers buffers{memory.data(), memory.data(), memory.data(), scratch.data(), kept.data()};
+    Executor executor(mesh);
+    mesh.begin(1, signature_of(operation));
+    const Status status = executor.run(plan, buffers, Deadline::after_seconds(60));
+    if (status.ok()) executor.deliver(plan, buffers);
     check(rank, status, memory);
     if (rank == 0) waits = mesh.waits;
   });
@@ -84,19 +99,19 @@ Bytes sum_of_two() {
   return bytes;
 }
 
-TEST(Executor, ExchangesTheInputWithTheResult) {
-  const int waits = exchange_on_two(-1, [](int rank, const Status& status, const Bytes& memory) {
+TEST(Executor, RunsInTheCallersMemory) {
+  const int waits = run_in_place(-1, [](int rank, const Status& status, const Bytes& memory) {
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(memory, sum_of_two()) << "rank " << rank;
   });
-  EXPECT_GT(waits, 4) << "no segments to exchange while others are on their way";
+  EXPECT_GT(waits, 4) << "no segments that are kept while others are on their way";
 }
 
-TEST(Executor, PutsBackWhatItHasExchangedWhereverItFails) {
+TEST(Executor, PutsBackWhatTheCallersMemoryHeldWhereverItFails) {
   int failed = 0;
   for (int cut_at = 0;; ++cut_at) {
     std::atomic<int> failures{0};
-    const int waits = exchange_on_two(cut_at, [&](int rank, const Status& status, const Bytes& memory) {
+    const int waits = run_in_place(cut_at, [&](int rank, const Status& status, const Bytes& memory) {
       failures += status.ok() ? 0 : 1;
       EXPECT_EQ(memory, status.ok() ? sum_of_two() : input_of(rank)) << "rank " << rank << ", cut at " << cut_at;
     });
@@ -114,22 +129,20 @@ TEST(Executor, DeliversAllAfterARunThatFailed) {
     Interrupted mesh(fabric.mesh(rank), [&](int wait) {
       if (rank == 0 && wait == 4) fabric.cut(0, 1);
     });
-    auto plan = build_plan(*find_algorithm("pairwise"), operation, Shape::on_one_host(2), rank, in_segments());
-    ASSERT_TRUE(plan.ok()) << plan.status();
+    const Plan plan = plan_of(rank, operation);
     const Bytes input = input_of(rank);
     Bytes output(input.size(), std::byte{0});
-    Bytes work(plan->work_bytes());
-    Bytes scratch(plan->scratch_bytes());
-    const Buffers buffers{input.data(), output.data(), work.data(), scratch.data(), Delivering::kEarly};
+    Bytes work(plan.work_bytes());
+    Bytes scratch(plan.scratch_bytes());
+    const Buffers buffers{input.data(), output.data(), work.data(), scratch.data(), nullptr, true};
     Executor executor(mesh);
-    mesh.begin(1, {Kind::kAllreduce, operation.dtype, operation.op, in_segments().version, 0, operation.count});
-    const Status status = executor.run(*plan, buffers, Deadline::after_seconds(60));
-    EXPECT_FALSE(status.ok());
+    mesh.begin(1, signature_of(operation));
+    EXPECT_FALSE(executor.run(plan, buffers, Deadline::after_seconds(60)).ok());
     EXPECT_EQ(input, input_of(rank));
     EXPECT_NE(output, Bytes(input.size(), std::byte{0})) << "nothing was delivered early";
     const Bytes served = sum_of_two();
     std::copy(served.begin(), served.end(), work.begin());
-    executor.deliver(*plan, buffers);
+    executor.deliver(plan, buffers);
     EXPECT_EQ(output, served);
   });
 }

@@ -7,57 +7,72 @@ namespace horo::collective {
 
 namespace {
 
-/// Calls visit(phase, range) for everything that a phase reads or writes.
+/// Calls visit(phase, range) for everything in work that a phase writes.
 template <class Visit>
-void visit_touched(const Plan& plan, Visit visit) {
+void visit_writes(const Plan& plan, Visit visit) {
+  const auto visit_work = [&](size_t phase, const Range& range) {
+    if (range.place.buffer == Buffer::kWork && range.count > 0) visit(static_cast<uint32_t>(phase), range);
+  };
   for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
     for (const Transfer& transfer : plan.transfers_of(phase)) {
-      visit(phase, transfer.range);
-      if (transfer.action == TransferAction::kReceiveCombine) visit(phase, Range{transfer.with, transfer.range.count});
+      if (transfer.action != TransferAction::kSend) visit_work(phase, transfer.range);
     }
-    for (const Work& work : plan.works_of(phase)) {
-      visit(phase, work.into);
-      for (Place source : plan.sources_of(work)) visit(phase, Range{source, work.into.count});
-    }
+    for (const Work& work : plan.works_of(phase)) visit_work(phase, work.into);
   }
 }
 
-/// Cuts the result where the phases that touch it last differ.
-std::vector<Delivery> deliveries_of(const Plan& plan, const Range& result) {
-  if (result.count == 0) return {};
-  const auto end = static_cast<uint32_t>(plan.phases.size());
-  const bool in_parts = result.place == Place{Buffer::kWork, 0} && end > 1;
-  if (!in_parts) return {{result, 0, end}};
-  std::vector<uint64_t> borders = {0, result.count};
-  visit_touched(plan, [&](size_t, const Range& range) {
-    if (range.place.buffer == Buffer::kScratch) return;
-    borders.push_back(std::min(range.place.offset, result.count));
-    borders.push_back(std::min(range.place.offset + range.count, result.count));
-  });
-  std::sort(borders.begin(), borders.end());
-  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
-  std::vector<uint32_t> free_from(borders.size() - 1, 0);
-  visit_touched(plan, [&](size_t phase, const Range& range) {
-    if (range.place.buffer == Buffer::kScratch) return;
-    auto part = std::lower_bound(borders.begin(), borders.end(), range.place.offset) - borders.begin();
-    const uint64_t last = std::min(range.place.offset + range.count, result.count);
-    for (auto at = static_cast<size_t>(part); at < free_from.size() && borders[at] < last; ++at) {
-      free_from[at] = static_cast<uint32_t>(phase + 1);
-    }
-  });
-  std::vector<Delivery> deliveries;
-  for (size_t part = 0; part < free_from.size(); ++part) {
-    const uint64_t count = borders[part + 1] - borders[part];
-    if (part > 0 && free_from[part] == free_from[part - 1]) {
-      deliveries.back().from.count += count;
-    } else {
-      deliveries.push_back({{result.place.at(borders[part]), count}, borders[part], free_from[part]});
-    }
+/// Work, cut where the phases differ that write to it first, or last.
+class Written {
+ public:
+  explicit Written(const Plan& plan) : borders_{0, plan.work_count} {
+    visit_writes(plan, [&](uint32_t, const Range& range) {
+      borders_.push_back(range.place.offset);
+      borders_.push_back(range.place.offset + range.count);
+    });
+    std::sort(borders_.begin(), borders_.end());
+    borders_.erase(std::unique(borders_.begin(), borders_.end()), borders_.end());
+    parts_.resize(borders_.size() - 1);
+    visit_writes(plan, [&](uint32_t phase, const Range& range) {
+      const auto begin = std::lower_bound(borders_.begin(), borders_.end(), range.place.offset) - borders_.begin();
+      for (auto part = static_cast<size_t>(begin); borders_[part] < range.place.offset + range.count; ++part) {
+        if (!parts_[part].written) parts_[part].first = phase;
+        parts_[part] = {true, parts_[part].first, phase};
+      }
+    });
   }
-  std::stable_sort(deliveries.begin(), deliveries.end(),
-                   [](const Delivery& one, const Delivery& other) { return one.phase < other.phase; });
-  return deliveries;
-}
+
+  std::vector<Overwrite> overwrites() const {
+    return cut<Overwrite>(&Part::first, [](const Range& range, uint32_t phase) { return Overwrite{range, phase}; });
+  }
+  std::vector<Delivery> deliveries() const {
+    return cut<Delivery>(&Part::last, [](const Range& range, uint32_t phase) {
+      return Delivery{range, range.place.offset, phase + 1};
+    });
+  }
+
+ private:
+  struct Part {
+    bool written = false;
+    uint32_t first = 0;
+    uint32_t last = 0;
+  };
+
+  /// Neighbours of the same phase are one.
+  template <class Item, class Make>
+  std::vector<Item> cut(uint32_t Part::*phase, Make make) const {
+    std::vector<Item> items;
+    for (size_t begin = 0, end = 0; begin < parts_.size(); begin = end) {
+      while (end < parts_.size() && parts_[end].*phase == parts_[begin].*phase) ++end;
+      items.push_back(make({{Buffer::kWork, borders_[begin]}, borders_[end] - borders_[begin]}, parts_[begin].*phase));
+    }
+    std::stable_sort(items.begin(), items.end(),
+                     [](const Item& one, const Item& other) { return one.phase < other.phase; });
+    return items;
+  }
+
+  std::vector<uint64_t> borders_;
+  std::vector<Part> parts_;
+};
 
 }  // namespace
 
@@ -151,7 +166,15 @@ Plan Draft::finish(const Arithmetic& arithmetic) && {
     plan.works.insert(plan.works.end(), content.works.begin(), content.works.end());
     plan.phases.push_back({static_cast<uint32_t>(plan.transfers.size()), static_cast<uint32_t>(plan.works.size())});
   }
-  plan.deliveries = deliveries_of(plan, result_);
+  const Written written(plan);
+  plan.overwrites = written.overwrites();
+  // The result is all of work, but for a member that is alone: that gets what it gave.
+  const bool in_work = result_.place == Place{Buffer::kWork, 0} && result_.count == plan.work_count;
+  if (in_work) {
+    plan.deliveries = written.deliveries();
+  } else if (result_.count > 0) {
+    plan.deliveries.push_back({result_, 0, static_cast<uint32_t>(plan.phases.size())});
+  }
   return plan;
 }
 

@@ -74,8 +74,8 @@ struct Phase {
 struct Delivery {
   Range from;
   uint64_t offset = 0;
-  /// From this phase on (which may be the end of the plan) nothing touches it in work any more, nor the input at the
-  /// same offset: it may be delivered while the rest is on its way.
+  /// From this phase on (which may be the end of the plan) nothing is written there any more: it may be delivered while
+  /// the rest is on its way.
   uint32_t phase = 0;
 };
 
@@ -85,6 +85,12 @@ struct Arithmetic {
   ReduceOp op = ReduceOp::kSum;
   kernel::Scaling before;
   kernel::Scaling after;
+};
+
+/// A part of work that nothing is written to before `phase`.
+struct Overwrite {
+  Range range;
+  uint32_t phase = 0;
 };
 
 /// Immutable once finished; holds no pointer, so that it can be kept and run again on other buffers.
@@ -100,7 +106,8 @@ struct Plan {
   std::vector<Transfer> transfers;
   std::vector<Work> works;
   std::vector<Place> sources;
-  std::vector<Delivery> deliveries;  ///< In the order of their phases.
+  std::vector<Delivery> deliveries;   ///< In the order of their phases.
+  std::vector<Overwrite> overwrites;  ///< All of work, in the order of their phases.
 
   size_t element_bytes() const { return size_of(arithmetic.dtype); }
   uint64_t work_bytes() const { return work_count * element_bytes(); }

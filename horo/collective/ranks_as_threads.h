@@ -30,19 +30,19 @@ class Member {
 
   /// Runs `operation` out of place and returns the output.
   Result<Bytes> run(const Algorithm& algorithm, const Operation& operation, const Shape& shape, const Table& table,
-                    const Bytes& input, Delivering delivering = Delivering::kAtEnd) {
+                    const Bytes& input, bool early = false) {
     Bytes output(operation.result_count(mesh_.rank()) * size_of(operation.dtype), std::byte{0xEE});
-    HORO_TRY(run_on(algorithm, operation, shape, table, input.data(), output.data(), delivering));
+    HORO_TRY(run_on(algorithm, operation, shape, table, input.data(), output.data(), early));
     return output;
   }
 
   /// Runs `operation` on memory of the caller, which may be the same for input and output.
   Status run_on(const Algorithm& algorithm, const Operation& operation, const Shape& shape, const Table& table,
-                const std::byte* input, std::byte* output, Delivering delivering = Delivering::kAtEnd) {
+                const std::byte* input, std::byte* output, bool early = false) {
     HORO_ASSIGN(Plan plan, build_plan(algorithm, operation, shape, mesh_.rank(), table));
     Bytes work(plan.work_bytes(), std::byte{0xAA});
     Bytes scratch(plan.scratch_bytes(), std::byte{0xBB});
-    Buffers buffers{input, output, work.data(), scratch.data(), delivering};
+    Buffers buffers{input, output, work.data(), scratch.data(), nullptr, early};
     mesh_.begin(++number_, {operation.kind, operation.dtype, operation.op, table.version,
                             static_cast<uint32_t>(operation.root), operation.count});
     HORO_TRY(executor_.run(plan, buffers, Deadline::after_seconds(60)));

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "horo/collective/algorithm.h"
-#include "horo/collective/executor.h"
 
 namespace horo::collective {
 
@@ -50,7 +49,7 @@ class SymbolicMachine {
     Schedule schedule = Schedule::kTransfersFirst;
     uint64_t seed = 0;
     bool work_is_input = false;  ///< As in an in-place call without staging.
-    Delivering delivering = Delivering::kAtEnd;
+    bool early = false;          ///< What is complete is delivered while the rest is on its way.
   };
   /// What a member did before its closing barrier.
   struct Account {
@@ -78,7 +77,8 @@ class SymbolicMachine {
   struct Member {
     const Plan* plan = nullptr;
     std::vector<Value> buffers[3];
-    std::vector<Value> output;  ///< Of what is delivered early and not exchanged.
+    std::vector<uint32_t> kept_for;  ///< Of each element of work: the phase before which its old content is kept.
+    std::vector<Value> output;
     size_t delivered = 0;
     size_t phase = 0;
     size_t works_done = 0;

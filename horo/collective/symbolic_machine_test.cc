@@ -56,6 +56,11 @@ SymbolicMachine::SymbolicMachine(Expressions& expressions, const std::vector<Pla
     } else {
       member.buffers[static_cast<size_t>(Buffer::kWork)].resize(work);
     }
+    member.kept_for.resize(work, UINT32_MAX);
+    for (const Overwrite& overwrite : plans[rank].overwrites) {
+      auto begin = member.kept_for.begin() + static_cast<std::ptrdiff_t>(overwrite.range.place.offset);
+      std::fill_n(begin, overwrite.range.count, overwrite.phase);
+    }
     member.buffers[static_cast<size_t>(Buffer::kScratch)].resize(plans[rank].scratch_count);
   }
 }
@@ -95,24 +100,20 @@ std::string SymbolicMachine::run() {
 std::vector<Value> SymbolicMachine::result(int rank) {
   Member& member = members_[static_cast<size_t>(rank)];
   while (member.delivered < member.plan->deliveries.size()) deliver_next(member);
-  return options_.delivering == Delivering::kExchanging ? buffer(member, Buffer::kInput) : member.output;
+  return member.output;
 }
 
 bool SymbolicMachine::may_deliver(const Member& member) const {
   const auto& deliveries = member.plan->deliveries;
-  return options_.delivering != Delivering::kAtEnd && member.delivered < deliveries.size() &&
-         deliveries[member.delivered].phase <= member.phase;
+  return options_.early && member.delivered < deliveries.size() && deliveries[member.delivered].phase <= member.phase;
 }
 
 void SymbolicMachine::deliver_next(Member& member) {
   const Delivery& delivery = member.plan->deliveries[member.delivered++];
-  const bool exchanges = options_.delivering == Delivering::kExchanging;
-  auto& output = exchanges ? buffer(member, Buffer::kInput) : member.output;
-  auto& from = buffer(member, delivery.from.place.buffer);
-  output.resize(std::max(output.size(), static_cast<size_t>(delivery.offset + delivery.from.count)));
+  const auto& from = buffer(member, delivery.from.place.buffer);
+  member.output.resize(std::max(member.output.size(), static_cast<size_t>(delivery.offset + delivery.from.count)));
   for (uint64_t i = 0; i < delivery.from.count; ++i) {
-    Value& value = from.at(delivery.from.place.offset + i);
-    exchanges ? std::swap(output[delivery.offset + i], value) : void(output[delivery.offset + i] = value);
+    member.output[delivery.offset + i] = from.at(delivery.from.place.offset + i);
   }
 }
 
@@ -265,6 +266,11 @@ void SymbolicMachine::write(Member& member, Place place, const std::vector<Value
   if (place.offset + values.size() > into.size()) {
     return fail(text("rank ", member.plan->rank, " writes beyond the end of a buffer"));
   }
+  for (uint64_t i = 0; place.buffer == Buffer::kWork && i < values.size(); ++i) {
+    if (member.kept_for[place.offset + i] > member.phase) {
+      return fail(text("rank ", member.plan->rank, " overwrites in phase ", member.phase, " what it has not kept"));
+    }
+  }
   std::copy(values.begin(), values.end(), into.begin() + static_cast<std::ptrdiff_t>(place.offset));
 }
 
@@ -307,10 +313,7 @@ void SymbolicMachine::check_hazards(const Plan& plan) {
       for (Place source : plan.sources_of(work)) all.push_back({{source, work.into.count}, false, 0});
     }
     for (const Delivery& delivery : plan.deliveries) {
-      if (options_.delivering == Delivering::kAtEnd || delivery.phase > phase) continue;
-      const bool exchanges = options_.delivering == Delivering::kExchanging;
-      all.push_back({delivery.from, exchanges, 0});
-      if (exchanges) all.push_back({{{Buffer::kInput, delivery.offset}, delivery.from.count}, true, 0});
+      if (options_.early && delivery.phase <= phase) all.push_back({delivery.from, false, 0});
     }
     for (const Access& one : all) {
       for (const Access& other : all) {

@@ -67,21 +67,20 @@ Result<const collective::Plan*> MeshPlane::plan_for(const collective::Operation&
 }
 
 Result<collective::Buffers> MeshPlane::buffers(const Job& job, const collective::Plan& plan) {
-  using collective::Delivering;
-  HORO_TRY(ensure(scratch_, scratch_capacity_, plan.scratch_bytes()));
-  collective::Buffers memory{job.in, job.out, nullptr, scratch_.get(), Delivering::kAtEnd};
   const bool apart = are_apart(job, mesh_->rank());
-  if (apart && !may_serve() && plan.work_bytes() <= result_bytes(job, mesh_->rank())) {
-    memory.work = job.out;
-    return memory;
-  }
+  const bool in_place = job.in == job.out && job.operation.kind == collective::Kind::kAllreduce;
+  const bool whole = plan.work_bytes() <= result_bytes(job, mesh_->rank());
+  const bool straight = !may_serve(job.operation) && whole && (apart || in_place);
+  HORO_TRY(ensure(scratch_, scratch_capacity_, plan.scratch_bytes()));
+  collective::Buffers memory{job.in, job.out, job.out, scratch_.get()};
+  if (straight && apart) return memory;
   Staging& staging = staging_[turn_ & 1];
   HORO_TRY(ensure(staging.work, staging.capacity, plan.work_bytes()));
-  memory.work = staging.work.get();
-  if (apart) {
-    memory.delivering = Delivering::kEarly;
-  } else if (!may_serve() && job.in == job.out && job.operation.kind == collective::Kind::kAllreduce) {
-    memory.delivering = Delivering::kExchanging;
+  if (straight) {
+    memory.kept = staging.work.get();
+  } else {
+    memory.work = staging.work.get();
+    memory.early = apart;
   }
   return memory;
 }
@@ -106,7 +105,7 @@ Status MeshPlane::run(const Job& job) {
   const collective::Buffers& memory = *room;
   mesh_->begin(job.number, signature_of(job.operation, table_.version));
   HORO_TRY(noting_lost(executor_.run(*plan, memory, job.deadline)));
-  staging.result_bytes = may_serve() && job.operation.replicates() ? job.operation.total_bytes() : 0;
+  staging.result_bytes = may_serve(job.operation) ? job.operation.total_bytes() : 0;
   staging.operation.store(job.number, std::memory_order_release);
   held_.store(job.number, std::memory_order_release);
   // Who has only a part of the result cannot serve a member that a loss kept from getting its own; and who runs ahead

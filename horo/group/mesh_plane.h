@@ -53,11 +53,12 @@ class MeshPlane : public Plane {
     std::unique_ptr<std::byte[]> work;
     size_t capacity = 0;
   };
-  /// A member that a loss leaves without a result can be served by another that the loss leaves; of two it leaves one.
-  bool may_serve() const { return mesh_->size() > 2; }
+  /// A member that a loss leaves without a result can be served by another that the loss leaves and that has the same;
+  /// of two it leaves one.
+  bool may_serve(const collective::Operation& operation) const { return mesh_->size() > 2 && operation.replicates(); }
   Result<const collective::Plan*> plan_for(const collective::Operation& operation);
-  /// Results that may have to be served are staged. Of others the output is written while the operation runs: if it is
-  /// not the input it means nothing after a failure, and if it is, what it held is put back.
+  /// Results that may have to be served are staged. Others are made in the output: after a failure that means nothing
+  /// if it is not the input, and if it is, what it held is put back.
   /// kUnavailable when there is no memory.
   Result<collective::Buffers> buffers(const Job& job, const collective::Plan& plan);
   Status noting_lost(const Status& status);

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
 #include <functional>
-#include <random>
 #include <thread>
 #include <vector>
 
@@ -16,10 +13,12 @@
 namespace horo::group {
 namespace {
 
+using BeforeWait = std::function<void(int wait)>;
+
 /// A mesh that belongs to somebody else.
 class Borrowed final : public transport::Mesh {
  public:
-  explicit Borrowed(transport::Mesh& mesh) : mesh_(mesh) {}
+  Borrowed(transport::Mesh& mesh, BeforeWait before_wait) : mesh_(mesh), before_wait_(std::move(before_wait)) {}
   int rank() const override { return mesh_.rank(); }
   int size() const override { return mesh_.size(); }
   std::string_view transport_name() const override { return mesh_.transport_name(); }
@@ -29,12 +28,17 @@ class Borrowed final : public transport::Mesh {
     mesh_.receive(peer, bytes, placement);
   }
   Status poke() override { return mesh_.poke(); }
-  Status wait(Deadline deadline) override { return mesh_.wait(deadline); }
+  Status wait(Deadline deadline) override {
+    if (before_wait_) before_wait_(waits_++);
+    return mesh_.wait(deadline);
+  }
   Status refuse(uint64_t number, const Status& why) override { return mesh_.refuse(number, why); }
   void revoke() override { mesh_.revoke(); }
 
  private:
   transport::Mesh& mesh_;
+  const BeforeWait before_wait_;
+  int waits_ = 0;
 };
 
 const collective::Table kTable;
@@ -47,10 +51,9 @@ collective::Operation allreduce_of(uint64_t count) {
   return operation;
 }
 
-MeshPlane plane_on(transport::Mesh& mesh, const collective::Shape& shape) {
-  return {std::make_unique<Borrowed>(mesh), shape, kTable, [shape](const collective::Operation& operation) {
-            return collective::select(operation, shape, kTable);
-          }};
+MeshPlane plane_on(transport::Mesh& mesh, const collective::Shape& shape, BeforeWait before_wait = {}) {
+  return {std::make_unique<Borrowed>(mesh, std::move(before_wait)), shape, kTable,
+          [shape](const collective::Operation& operation) { return collective::select(operation, shape, kTable); }};
 }
 
 void run_members(int members, const std::function<void(int)>& member) {
@@ -86,44 +89,32 @@ TEST(MeshPlane, RetainsTheLastResultUntilTwoOthersHaveSucceeded) {
   });
 }
 
-/// Sums of two members, out of place and in place, of which rank 0 is cut off at some time.
-void run_two_until_cut(std::chrono::microseconds cut_after) {
-  constexpr uint64_t kCount = uint64_t{1} << 19;
-  transport::InprocFabric fabric(2);
-  const collective::Shape shape(std::vector<int>{0, 1});
-  std::atomic<int> ready{0};
-  const auto member = [&](int rank) {
-    MeshPlane plane = plane_on(fabric.mesh(rank), shape);
-    const std::vector<float> given(kCount, static_cast<float>(rank + 1));
-    const std::vector<float> sum(kCount, 3.0F);
-    std::vector<float> in = given;
-    std::vector<float> out(kCount);
-    ready.fetch_add(1);
-    for (uint64_t number = 1;; ++number) {
-      const bool in_place = number % 2 == 0;
-      in = given;
-      auto* const to = reinterpret_cast<std::byte*>(in_place ? in.data() : out.data());
-      const Status status = plane.run({number, allreduce_of(kCount), reinterpret_cast<const std::byte*>(in.data()), to,
-                                       Deadline::after_seconds(20)});
-      EXPECT_EQ(plane.retained(number).size(), 0u) << "of two, nobody can be served";
-      EXPECT_EQ(in == given, !status.ok() || !in_place) << "operation " << number;
-      if (!status.ok()) return;
-      EXPECT_EQ(in_place ? in : out, sum) << "operation " << number;
-    }
-  };
-  std::thread cutter([&] {
-    while (ready.load() < 2) std::this_thread::yield();
-    std::this_thread::sleep_for(cut_after);
-    fabric.cut(0, 1);
-  });
-  run_members(2, member);
-  cutter.join();
-}
-
+// Sums out of place and in place, in several segments each.
 TEST(MeshPlane, OfTwoMembersPutsInputsBackWheneverTheyAreCutOff) {
-  std::mt19937 random(20);
-  std::uniform_int_distribution<int> instant(0, 5000);
-  for (int time = 0; time < 60; ++time) run_two_until_cut(std::chrono::microseconds(instant(random)));
+  constexpr uint64_t kCount = uint64_t{1} << 19;
+  const collective::Shape shape(std::vector<int>{0, 1});
+  for (int cut_at = 0; cut_at < 25; ++cut_at) {
+    transport::InprocFabric fabric(2);
+    run_members(2, [&](int rank) {
+      MeshPlane plane = plane_on(fabric.mesh(rank), shape, [&](int wait) {
+        if (rank == 0 && wait == cut_at) fabric.cut(0, 1);
+      });
+      const std::vector<float> given(kCount, static_cast<float>(rank + 1));
+      const std::vector<float> sum(kCount, 3.0F);
+      std::vector<float> out(kCount);
+      for (uint64_t number = 1;; ++number) {
+        const bool in_place = number % 2 == 0;
+        std::vector<float> in = given;
+        auto* const to = reinterpret_cast<std::byte*>(in_place ? in.data() : out.data());
+        const Status status = plane.run({number, allreduce_of(kCount), reinterpret_cast<const std::byte*>(in.data()),
+                                         to, Deadline::after_seconds(20)});
+        EXPECT_EQ(plane.retained(number).size(), 0u) << "of two, nobody can be served";
+        EXPECT_EQ(in == given, !status.ok() || !in_place) << "operation " << number << ", cut at " << cut_at;
+        if (!status.ok()) return;
+        EXPECT_EQ(in_place ? in : out, sum) << "operation " << number;
+      }
+    });
+  }
 }
 
 }  // namespace

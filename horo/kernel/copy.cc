@@ -51,19 +51,23 @@ void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement
 
 namespace {
 
-void copy_from(size_t limit, std::byte* out, const std::byte* in, size_t bytes) {
-  const Placement long_one = streams() ? Placement::kStreamed : Placement::kAsked;
-  kernel::copy(out, in, bytes, bytes >= limit ? long_one : Placement::kCached);
+Placement placement_of(size_t bytes, size_t limit) {
+  if (bytes < limit) return Placement::kCached;
+  return streams() ? Placement::kStreamed : Placement::kAsked;
 }
 
 }  // namespace
 
 void copy_for_later(std::byte* out, const std::byte* in, size_t bytes) {
   constexpr size_t kFar = 4;  // Times the cache of a core.
-  copy_from(kFar * cache_bytes(), out, in, bytes);
+  copy(out, in, bytes, placement_of(bytes, kFar * cache_bytes()));
 }
 
-void copy(std::byte* out, const std::byte* in, size_t bytes) { copy_from(stream_threshold(), out, in, bytes); }
+void copy(std::byte* out, const std::byte* in, size_t bytes) { copy_piece(out, in, bytes, bytes); }
+
+void copy_piece(std::byte* out, const std::byte* in, size_t bytes, size_t whole) {
+  copy(out, in, bytes, placement_of(whole, stream_threshold()));
+}
 
 uint32_t copy_crc32c(std::byte* out, const std::byte* in, size_t bytes, uint32_t crc) {
   for (size_t done = 0, now = 0; done < bytes; done += now) {

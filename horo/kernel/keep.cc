@@ -16,21 +16,6 @@ void replace(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes)
   stream_fence();
 }
 
-void exchange(std::byte* one, std::byte* other, size_t bytes) {
-  constexpr size_t kLine = 64;
-  std::array<std::byte, kLine> held;
-  for (; bytes >= kLine; bytes -= kLine) {
-    std::memcpy(held.data(), one, kLine);
-    std::memcpy(one, other, kLine);
-    std::memcpy(other, held.data(), kLine);
-    one += kLine;
-    other += kLine;
-  }
-  std::memcpy(held.data(), one, bytes);
-  std::memcpy(one, other, bytes);
-  std::memcpy(other, held.data(), bytes);
-}
-
 void combine_and_keep(CombineManyFn combine, DType dtype, std::byte* out, std::byte* kept, size_t own,
                       std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling,
                       const std::byte* next) {

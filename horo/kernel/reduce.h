@@ -84,10 +84,10 @@ bool streams();
 /// that pays.
 void copy(std::byte* out, const std::byte* in, size_t bytes);
 void copy(std::byte* out, const std::byte* in, size_t bytes, Placement placement);
+/// As copy() does with the whole, of which this is a piece.
+void copy_piece(std::byte* out, const std::byte* in, size_t bytes, size_t whole);
 /// out = in, and kept = what `out` held, past the cache. `kept` begins on a cache line.
 void replace(std::byte* out, std::byte* kept, const std::byte* in, size_t bytes);
-/// Each gets what the other held.
-void exchange(std::byte* one, std::byte* other, size_t bytes);
 /// What a CombineKeepingFn does, in blocks, for whatever has none: combine(out, in), and kept = in[own].
 void combine_and_keep(CombineManyFn combine, DType dtype, std::byte* out, std::byte* kept, size_t own,
                       std::span<const std::byte* const, 2> in, size_t count, const Scaling& scaling,
