@@ -6,7 +6,7 @@ import argparse
 import hashlib
 
 import torch
-from sklearn.datasets import load_digits
+from digits_data import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -23,9 +23,9 @@ def arguments(description: str | None, epochs: int) -> argparse.ArgumentParser:
 
 def load() -> tuple[TensorDataset, TensorDataset]:
     """For training and for testing: 1437 and 360 images, the same on every rank."""
-    data = load_digits()
-    images = torch.tensor(data.images, dtype=torch.float32).unsqueeze(1) / 16
-    labels = torch.tensor(data.target)
+    pixels, digits = load_digits()
+    images = torch.tensor(pixels, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(digits)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     images, labels = images[order], labels[order]
     return TensorDataset(images[:1437], labels[:1437]), TensorDataset(images[1437:], labels[1437:])

@@ -10,7 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
-from sklearn.datasets import load_digits
+from digits_data import load_digits
 
 import horo.tensorflow as hvd
 
@@ -33,9 +33,9 @@ def start() -> None:
 
 def load() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Images and labels for training and for testing, the same on every rank."""
-    data = load_digits()
-    order = np.random.default_rng(0).permutation(len(data.target))
-    images, labels = data.images[order, :, :, None].astype(np.float32) / 16, data.target[order]
+    pixels, digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits))
+    images, labels = pixels[order, :, :, None].astype(np.float32) / 16, digits[order]
     return images[:1437], labels[:1437], images[1437:], labels[1437:]
 
 

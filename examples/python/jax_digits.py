@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn.datasets import load_digits
+from digits_data import load_digits
 
 import horo.jax as hvd
 
@@ -50,8 +50,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32, help="of each rank")
     args = parser.parse_args()
     hvd.init()
-    data = load_digits()
-    images, labels = (data.data / 16).astype(np.float32), data.target.astype(np.int32)
+    pixels, digits = load_digits()
+    images, labels = (pixels.reshape(-1, 64) / 16).astype(np.float32), digits.astype(np.int32)
     count = 1440 // hvd.size() // args.batch_size * args.batch_size  # The same on all ranks.
     mine, answers = images[hvd.rank() : 1440 : hvd.size()][:count], labels[hvd.rank() : 1440 : hvd.size()][:count]
 

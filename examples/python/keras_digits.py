@@ -10,7 +10,7 @@ import hashlib
 
 import keras
 import numpy as np
-from sklearn.datasets import load_digits
+from digits_data import load_digits
 
 import horo.keras as hvd
 
@@ -36,9 +36,9 @@ def main() -> None:
     args = parser.parse_args()
     hvd.init()
     keras.utils.set_random_seed(1)
-    data = load_digits()
-    order = np.random.default_rng(0).permutation(len(data.target))  # The same on every rank.
-    images, labels = data.images[order, ..., None].astype("float32") / 16, data.target[order]
+    pixels, digits = load_digits()
+    order = np.random.default_rng(0).permutation(len(digits))  # The same on every rank.
+    images, labels = pixels[order, ..., None].astype("float32") / 16, digits[order]
     testing = images[1440:], labels[1440:]
     # Every rank trains with its part, of the same length on all.
     part = slice(hvd.rank(), 1440 // hvd.size() * hvd.size(), hvd.size())

@@ -11,7 +11,7 @@ import argparse
 import hashlib
 
 import torch
-from sklearn.datasets import load_digits
+from digits_data import load_digits
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
@@ -46,7 +46,7 @@ def main() -> None:
     distributed.check_batch_size(args.batch_size)
 
     torch.manual_seed(args.seed)
-    dataset = TensorDataset(torch.tensor(load_digits().data, dtype=torch.float32) / 16)
+    dataset = TensorDataset(torch.tensor(load_digits()[0].reshape(-1, 64), dtype=torch.float32) / 16)
     sampler = DistributedSampler(
         dataset, num_replicas=distributed.get_world_size(), rank=distributed.get_rank(), seed=args.seed
     )

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from training import (
+    AS_RANKS_DO,
     BACKEND,
     BATCH,
     data_of,
@@ -114,7 +115,7 @@ def test_local_layers_are_not_reduced(hvd: ModuleType) -> None:
 
 def test_an_optimizer_that_is_built_keeps_its_state(hvd: ModuleType) -> None:
     model = model_of()
-    model.compile(sgd(momentum=0.9), loss="mse")
+    model.compile(sgd(momentum=0.9), loss="mse", **AS_RANKS_DO)
     model.fit(*data_of(1), batch_size=BATCH, verbose=0)
     wrapped = hvd.DistributedOptimizer(model.optimizer)
     assert wrapped.built

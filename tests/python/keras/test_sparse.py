@@ -7,7 +7,7 @@ from types import ModuleType
 import keras
 import numpy as np
 import pytest
-from training import BACKEND, same_on_all_ranks, values
+from training import AS_RANKS_DO, BACKEND, same_on_all_ranks, values
 
 COUNT = 12
 
@@ -30,7 +30,9 @@ def test_embeddings_are_those_of_one_process(hvd: ModuleType, arguments: dict) -
     rank, size = hvd.rank(), hvd.size()
     mine.fit(inputs[rank::size], targets[rank::size], batch_size=COUNT, epochs=2, verbose=0)
     passes = arguments.get("backward_passes_per_step")
-    alone.compile(keras.optimizers.SGD(0.1 * (passes or 1), gradient_accumulation_steps=passes), loss="mse")
+    alone.compile(
+        keras.optimizers.SGD(0.1 * (passes or 1), gradient_accumulation_steps=passes), loss="mse", **AS_RANKS_DO
+    )
     alone.fit(inputs, targets, batch_size=COUNT, epochs=2, verbose=0)
     same_on_all_ranks(hvd, mine)
     for one, expected in zip(values(mine.weights), values(alone.weights), strict=True):

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 
 BACKEND = os.environ.get("KERAS_BACKEND", "")
+# On TensorFlow XLA would take seconds to compile what ranks run without it.
+AS_RANKS_DO: dict[str, Any] = {"jit_compile": False} if BACKEND == "tensorflow" else {}
 BATCH = 12  # Of all ranks; a number that 1, 2 and 3 share equally.
 
 
@@ -61,7 +63,7 @@ def weights_alone(make: Callable[[], Any], batches: int) -> list[np.ndarray]:
     key = f"{type(optimizer).__name__} {settings} {batches}"
     if key not in _alone:
         model = model_of()
-        model.compile(optimizer, loss="mse")
+        model.compile(optimizer, loss="mse", **AS_RANKS_DO)
         model.fit(*data_of(batches), batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
         _alone[key] = values(model.weights)
     return _alone[key]
