@@ -314,7 +314,7 @@ TEST(KillStorm, SurvivorsAgreeKeepTheirInputsAndGoOn) {
 }
 
 TEST(KillStorm, WhoeverIsLeftOfTwoKeepsItsInputs) {
-  storm(test_seed("KillStormOfTwo"), test_count("TEST_KILLS_OF_TWO", 200, 5000), Kill::of_two);
+  storm(test_seed("KillStormOfTwo"), test_count("TEST_KILLS_OF_TWO", 100, 5000), Kill::of_two);
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 PRELUDE = """
 import contextlib, os, signal, sys, threading, time, urllib.request, weakref
 import numpy as np
@@ -25,6 +27,7 @@ import horo
 signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell ignores it for what it runs in the background.
 """
 LIMIT_SECONDS = 60
+long = pytest.mark.skipif(not os.environ.get("LONG_TESTS"), reason="takes long: make test-all")
 
 
 def free_port(count: int = 1) -> int:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from jobs import launcher, start
+from jobs import launcher, long, start
 
 SCRIPT = Path(__file__).parent / "ddp_peers.py"
 LIMIT_SECONDS = 120
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=long), 3])
 def test_both_train_alike(count: int, tmp_path: Path) -> None:
     done = subprocess.run(
         [launcher(), "run", "-np", str(count), sys.executable, "-u", str(SCRIPT), str(tmp_path / "store")],

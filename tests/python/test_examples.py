@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jobs
 import pytest
-from jobs import launcher
+from jobs import launcher, long
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 LIMIT_SECONDS = 120
@@ -63,7 +63,7 @@ def test_numpy_alone_trains() -> None:
         ("torch_ddp_uneven_inputs.py", 2, ["--epochs", "3"], 0.9),
         ("torch_distributed_ddp.py", 2, ["--epochs", "8"], 0.85),
         ("torch_vae.py", 2, ["--distributed_backend", "horo"], None),
-        ("torch_vae.py", 2, ["--distributed_backend", "torch"], None),
+        pytest.param("torch_vae.py", 2, ["--distributed_backend", "torch"], None, marks=long),
     ],
 )
 def test_an_example_learns(name: str, ranks: int, words: list[str], accuracy: float | None) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import strangers
+from jobs import long
 from ray_cluster import CPUS, ray_cluster
 
 pytest.importorskip("ray", reason="Ray is not installed in this environment")
@@ -45,7 +46,6 @@ from horo.ray import ElasticRayExecutor, HorovodConfig, HorovodTrainer, RayExecu
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "python"
 LIMIT_SECONDS = 240
-long = pytest.mark.skipif(not os.environ.get("LONG_TESTS"), reason="takes long: make test-all")
 # Workers know nothing of these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(sys.modules["ray_functions"])
@@ -87,7 +87,7 @@ def run_script(path: Path | str, cluster: str, *words: str, **settings: str) -> 
 # ---- Train functions -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, pytest.param(2, marks=long), 4])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=long), pytest.param(2, marks=long), 4])
 def test_workers_of_a_trainer_are_ranks_wherever_they_are(count: int, run_config: RunConfig) -> None:
     config = HorovodConfig(nics={"absent0", "lo"})
     places = fit(tell_place, count, run_config, horovod_config=config).return_value
