@@ -6,39 +6,12 @@
 #include <functional>
 
 #include "horo/collective/ranks_as_threads.h"
+#include "horo/transport/interrupted_testing.h"
 
 namespace horo::collective {
 namespace {
 
 constexpr uint64_t kCount = 100;
-
-/// Does something before it waits.
-class Interrupted final : public transport::Mesh {
- public:
-  Interrupted(transport::Mesh& mesh, std::function<void(int)> before_wait)
-      : mesh_(mesh), before_wait_(std::move(before_wait)) {}
-  int rank() const override { return mesh_.rank(); }
-  int size() const override { return mesh_.size(); }
-  std::string_view transport_name() const override { return mesh_.transport_name(); }
-  void begin(uint64_t number, const transport::Signature& signature) override { mesh_.begin(number, signature); }
-  void send(int peer, std::span<const std::byte> data) override { mesh_.send(peer, data); }
-  void receive(int peer, size_t bytes, const transport::Placement& placement) override {
-    mesh_.receive(peer, bytes, placement);
-  }
-  Status poke() override { return mesh_.poke(); }
-  Status wait(Deadline deadline) override {
-    before_wait_(waits++);
-    return mesh_.wait(deadline);
-  }
-  Status refuse(uint64_t number, const Status& why) override { return mesh_.refuse(number, why); }
-  void revoke() override { mesh_.revoke(); }
-
-  int waits = 0;
-
- private:
-  transport::Mesh& mesh_;
-  const std::function<void(int)> before_wait_;
-};
 
 Table in_segments() {
   Table table;
@@ -72,7 +45,7 @@ int run_in_place(int cut_at, const std::function<void(int rank, const Status& st
   const auto operation = operation_of(Kind::kAllreduce, 2, 0, kCount, 0);
   int waits = 0;
   run_ranks(2, [&](int rank) {
-    Interrupted mesh(fabric.mesh(rank), [&](int wait) {
+    transport::Interrupted mesh(fabric.mesh(rank), [&](int wait) {
       if (rank == 0 && wait == cut_at) fabric.cut(0, 1);
     });
     const Plan plan = plan_of(rank, operation);
@@ -85,7 +58,7 @@ int run_in_place(int cut_at, const std::function<void(int rank, const Status& st
     const Status status = executor.run(plan, buffers, Deadline::after_seconds(60));
     if (status.ok()) executor.deliver(plan, buffers);
     check(rank, status, memory);
-    if (rank == 0) waits = mesh.waits;
+    if (rank == 0) waits = mesh.waits();
   });
   return waits;
 }
@@ -126,7 +99,7 @@ TEST(Executor, DeliversAllAfterARunThatFailed) {
   transport::InprocFabric fabric(2);
   const auto operation = operation_of(Kind::kAllreduce, 2, 0, kCount, 0);
   run_ranks(2, [&](int rank) {
-    Interrupted mesh(fabric.mesh(rank), [&](int wait) {
+    transport::Interrupted mesh(fabric.mesh(rank), [&](int wait) {
       if (rank == 0 && wait == 4) fabric.cut(0, 1);
     });
     const Plan plan = plan_of(rank, operation);

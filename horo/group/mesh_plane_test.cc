@@ -9,37 +9,10 @@
 
 #include "horo/collective/selector.h"
 #include "horo/transport/inproc/mesh.h"
+#include "horo/transport/interrupted_testing.h"
 
 namespace horo::group {
 namespace {
-
-using BeforeWait = std::function<void(int wait)>;
-
-/// A mesh that belongs to somebody else.
-class Borrowed final : public transport::Mesh {
- public:
-  Borrowed(transport::Mesh& mesh, BeforeWait before_wait) : mesh_(mesh), before_wait_(std::move(before_wait)) {}
-  int rank() const override { return mesh_.rank(); }
-  int size() const override { return mesh_.size(); }
-  std::string_view transport_name() const override { return mesh_.transport_name(); }
-  void begin(uint64_t number, const transport::Signature& signature) override { mesh_.begin(number, signature); }
-  void send(int peer, std::span<const std::byte> data) override { mesh_.send(peer, data); }
-  void receive(int peer, size_t bytes, const transport::Placement& placement) override {
-    mesh_.receive(peer, bytes, placement);
-  }
-  Status poke() override { return mesh_.poke(); }
-  Status wait(Deadline deadline) override {
-    if (before_wait_) before_wait_(waits_++);
-    return mesh_.wait(deadline);
-  }
-  Status refuse(uint64_t number, const Status& why) override { return mesh_.refuse(number, why); }
-  void revoke() override { mesh_.revoke(); }
-
- private:
-  transport::Mesh& mesh_;
-  const BeforeWait before_wait_;
-  int waits_ = 0;
-};
 
 const collective::Table kTable;
 
@@ -51,8 +24,9 @@ collective::Operation allreduce_of(uint64_t count) {
   return operation;
 }
 
-MeshPlane plane_on(transport::Mesh& mesh, const collective::Shape& shape, BeforeWait before_wait = {}) {
-  return {std::make_unique<Borrowed>(mesh, std::move(before_wait)), shape, kTable,
+MeshPlane plane_on(transport::Mesh& mesh, const collective::Shape& shape,
+                   transport::Interrupted::BeforeWait before_wait = {}) {
+  return {std::make_unique<transport::Interrupted>(mesh, std::move(before_wait)), shape, kTable,
           [shape](const collective::Operation& operation) { return collective::select(operation, shape, kTable); }};
 }
 
