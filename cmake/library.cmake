@@ -57,7 +57,7 @@ function(horo_programs)
     find_library(HORO_YAML_LIBRARY NAMES libyaml.a yaml REQUIRED)
     add_library(horo_cli_parts OBJECT ${cli})
     target_include_directories(horo_cli_parts PUBLIC ${PROJECT_SOURCE_DIR})
-    target_compile_options(horo_cli_parts PRIVATE ${HORO_WARNINGS})
+    target_compile_options(horo_cli_parts PRIVATE ${HORO_WARNINGS} $<$<CONFIG:RelWithDebInfo>:-O1>)
     horo_common_headers(horo_cli_parts)
     target_include_directories(horo_cli_parts PRIVATE ${HORO_YAML_INCLUDE})
     target_link_libraries(horo_cli_parts PUBLIC ${modules} CLI11::CLI11 nlohmann_json::nlohmann_json

@@ -29,6 +29,11 @@ if(HORO_WERROR)
   list(APPEND HORO_WARNINGS -Werror)
 endif()
 
+# A tenth of the time of compiling is the compiler tidying up memory that it could leave alone, for 100 MiB at most.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
+endif()
+
 find_program(HORO_CCACHE ccache)
 if(HORO_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${HORO_CCACHE})

@@ -13,6 +13,7 @@
 
 #include "horo/base/text.h"
 #include "horo/engine/runtime.h"
+#include "horo/engine/tuner.h"
 
 namespace horo::test {
 namespace {

@@ -14,6 +14,7 @@
 #include "tests/workload.h"
 
 #include "horo/base/text.h"
+#include "horo/engine/buffer_pool.h"
 
 namespace horo::test {
 namespace {

@@ -17,6 +17,7 @@
 #include "tests/workload.h"
 
 #include "horo/base/text.h"
+#include "horo/engine/runner.h"
 
 namespace horo::test {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "horo/api/handles.h"
 #include "horo/api/joining.h"
+#include "horo/group/courier.h"
 
 namespace {
 
@@ -22,6 +23,8 @@ Status start(const horo_engine_options& options, horo_engine& handle) {
 }
 
 }  // namespace
+
+horo_engine::~horo_engine() = default;
 
 horo_status* horo_engine_start(const horo_engine_options* options, horo_engine** engine) {
   return horo::api::guarded([&]() -> Status {

@@ -12,10 +12,13 @@
 #include "horo/api/meeting.h"
 #include "horo/base/status.h"
 #include "horo/engine/runtime.h"
-#include "horo/group/courier.h"
 #include "horo/group/engine.h"
 #include "horo/group/fork.h"
 #include "horo/rendezvous/tcp_store.h"
+
+namespace horo::group {
+class Courier;
+}
 
 struct horo_status {
   horo::Status value;
@@ -43,6 +46,8 @@ struct Process {
 }  // namespace horo::api
 
 struct horo_engine {
+  ~horo_engine();
+
   horo::api::Process process = horo::api::Process::current();
   std::shared_ptr<horo::api::PluginFabric> fabric;  ///< Through which the ranks met; null: they did not.
   horo::api::Rejoining rejoining;                   ///< Keeps the store open that other ranks may still use.

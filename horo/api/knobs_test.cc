@@ -5,12 +5,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 
 #include "horo/api/joining.h"
 #include "horo/api/old_variables.h"
+#include "horo/base/pattern_testing.h"
 #include "horo/base/text.h"
 
 namespace horo::api {
@@ -40,20 +40,19 @@ std::string contents_of(const std::filesystem::path& path) {
 
 /// "test_names::test_that_a_name_is_found": functions of tests/python.
 void add_python_tests(std::map<std::string, std::string>& tests) {
-  const std::regex test(R"(\ndef (test_\w+)\()");
   const std::filesystem::path root = std::filesystem::path(HORO_SOURCE_DIR) / "tests" / "python";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     if (entry.path().extension() != ".py") continue;
     const std::string contents = contents_of(entry.path());
-    for (std::sregex_iterator one(contents.begin(), contents.end(), test), end; one != end; ++one) {
-      tests[text(entry.path().stem().string(), "::", (*one)[1].str())] = contents;
+    for (const auto& match : test::find_all("\ndef (test_[A-Za-z0-9_]+)[(]", contents)) {
+      tests[text(entry.path().stem().string(), "::", match[1])] = contents;
     }
   }
 }
 
 /// By their names, the files that hold the tests of the project.
 std::map<std::string, std::string> tests_of_the_project() {
-  const std::regex test(R"(TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\))");
+  constexpr const char* kTest = "TEST(_F|_P)?[(][[:space:]]*([A-Za-z0-9_]+),[[:space:]]*([A-Za-z0-9_]+)[[:space:]]*[)]";
   std::map<std::string, std::string> tests;
   add_python_tests(tests);
   for (const char* folder : {"horo", "plugins", "cli", "tests", "sim"}) {
@@ -61,8 +60,8 @@ std::map<std::string, std::string> tests_of_the_project() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
       if (!entry.path().string().ends_with("_test.cc")) continue;
       const std::string contents = contents_of(entry.path());
-      for (std::sregex_iterator one(contents.begin(), contents.end(), test), end; one != end; ++one) {
-        tests[text((*one)[1].str(), ".", (*one)[2].str())] = contents;
+      for (const auto& match : test::find_all(kTest, contents)) {
+        tests[text(match[2], ".", match[3])] = contents;
       }
     }
   }

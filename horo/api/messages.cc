@@ -2,6 +2,7 @@
 
 #include "horo/api/handles.h"
 #include "horo/base/text.h"
+#include "horo/group/courier.h"
 
 namespace {
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <regex>
 #include <sstream>
 #include <thread>
 
+#include "horo/base/pattern_testing.h"
 #include "horo/base/text.h"
 #include "horo/engine/exposition.h"
 #include "horo/engine/metrics_server.h"
@@ -69,7 +69,7 @@ TEST(Metrics, SetsBeyondTheLimitAreCountedTogether) {
 std::map<std::string, double> parsed(const std::string& page) {
   std::map<std::string, double> samples;
   std::string family;
-  const std::regex sample(R"re(^([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)$)re");
+  constexpr const char* kSample = R"re(^([a-z_]+)[{](([a-z_]+="([^"\]|\\["\n])*",?)*)[}] ([^[:space:]]+)$)re";
   std::istringstream lines(page);
   EXPECT_TRUE(page.ends_with('\n'));
   for (std::string line; std::getline(lines, line);) {
@@ -78,14 +78,14 @@ std::map<std::string, double> parsed(const std::string& page) {
       family = line.substr(7, line.find(' ', 7) - 7);
       continue;
     }
-    std::smatch match;
-    if (!std::regex_match(line, match, sample)) {
+    const auto found = test::find_all(kSample, line);
+    if (found.empty()) {
       ADD_FAILURE() << line;
       continue;
     }
-    EXPECT_TRUE(match[1].str().starts_with(family)) << line << " under " << family;
-    EXPECT_TRUE(samples.emplace(text(match[1].str(), "{", match[2].str(), "}"), std::stod(match[3].str())).second)
-        << "twice: " << line;
+    const std::vector<std::string>& match = found.front();
+    EXPECT_TRUE(match[1].starts_with(family)) << line << " under " << family;
+    EXPECT_TRUE(samples.emplace(text(match[1], "{", match[2], "}"), std::stod(match[5])).second) << "twice: " << line;
   }
   return samples;
 }

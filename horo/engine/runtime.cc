@@ -9,6 +9,9 @@
 #include "horo/base/text.h"
 #include "horo/engine/autotune.h"
 #include "horo/engine/knobs.h"
+#include "horo/engine/metrics_server.h"
+#include "horo/engine/process_set.h"
+#include "horo/engine/timeline.h"
 
 namespace horo::engine {
 
@@ -74,11 +77,12 @@ void leave_out_impossible(std::vector<std::vector<int>>& sets, int size) {
 
 Result<std::unique_ptr<Runtime>> Runtime::start(RuntimeOptions options) {
   std::unique_ptr<Runtime> runtime(new Runtime());
-  HORO_ASSIGN(runtime->negotiation_, options_from(options.engine.config));
+  HORO_ASSIGN(NegotiationOptions negotiation, options_from(options.engine.config));
   if (options.tuning) {
-    runtime->negotiation_.coordinator.fusion.threshold = options.tuning->threshold;
-    runtime->negotiation_.coordinator.window = options.tuning->window;
+    negotiation.coordinator.fusion.threshold = options.tuning->threshold;
+    negotiation.coordinator.window = options.tuning->window;
   }
+  runtime->negotiation_ = std::make_unique<const NegotiationOptions>(std::move(negotiation));
   const Status opened = runtime->open(options);
   if (opened.ok()) return runtime;
   if (runtime->engine_ != nullptr) runtime->engine_->withdraw();
@@ -117,6 +121,8 @@ Status Runtime::open_rest(const RuntimeOptions& options) {
   return {};
 }
 
+Runtime::Runtime() = default;
+
 Runtime::~Runtime() { shutdown(); }
 
 // As much is kept as the largest operations that tensors are put together for need: what is given, and the result.
@@ -125,7 +131,7 @@ std::unique_ptr<BufferPool> Runtime::make_pool() {
                       .free = [this](std::byte* memory) { engine_->free(memory); },
                       .shared = [this](std::span<std::byte> memory) { return engine_->shows(memory); }};
   BufferPoolOptions options;
-  options.most_idle = std::max(kLeastKept, 2 * std::min(kMostKept, negotiation_.coordinator.fusion.threshold));
+  options.most_idle = std::max(kLeastKept, 2 * std::min(kMostKept, negotiation_->coordinator.fusion.threshold));
   return std::make_unique<BufferPool>(std::move(source), options, [this] { engine_->bell().ring(); });
 }
 
@@ -136,8 +142,8 @@ Status Runtime::open_set(int number, const std::vector<int>& seats) {
     if (number != 0) {
       HORO_ASSIGN(group, engine_->create_group(seats));
     }
-    const Tuning start{.threshold = negotiation_.coordinator.fusion.threshold,
-                       .window = negotiation_.coordinator.window};
+    const Tuning start{.threshold = negotiation_->coordinator.fusion.threshold,
+                       .window = negotiation_->coordinator.window};
     auto set = make_set(number, group, start, number == 0);
     if (!set.ok() && number != 0) engine_->remove_group(group);
     HORO_ASSIGN(known.set, std::move(set));
@@ -152,7 +158,7 @@ Result<std::shared_ptr<ProcessSet>> Runtime::make_set(int number, std::shared_pt
   const auto special = [this](const Unit& unit, const Handle& handle) {
     unit.kind() == Kind::kAddSet ? begin_set(unit, handle) : end_set(unit, handle);
   };
-  NegotiationOptions options = negotiation_;
+  NegotiationOptions options = *negotiation_;
   options.coordinator.fusion.threshold = start.threshold;
   options.coordinator.window = start.window;
   const Config& config = engine_->config();

@@ -15,13 +15,19 @@
 #include "horo/base/status.h"
 #include "horo/base/thread.h"
 #include "horo/engine/metrics.h"
-#include "horo/engine/metrics_server.h"
 #include "horo/engine/position.h"
-#include "horo/engine/process_set.h"
 #include "horo/engine/submission.h"
+#include "horo/engine/tuning.h"
 #include "horo/group/engine.h"
 
 namespace horo::engine {
+
+// A file that only uses a runtime compiles in a fraction of the time without them.
+class BufferPool;
+class MetricsServer;
+class ProcessSet;
+class Timeline;
+struct NegotiationOptions;
 
 struct RuntimeOptions {
   group::EngineOptions engine;
@@ -127,7 +133,7 @@ class Runtime {
     std::shared_ptr<ProcessSet> set;  ///< Null where this rank is not in it.
   };
 
-  Runtime() = default;
+  Runtime();
   void make_timeline();
   void begin_timeline(const Config& config, const std::string& generation);
   void begin_serving(const Config& config);
@@ -172,7 +178,7 @@ class Runtime {
   void end_rest();
   std::unique_ptr<BufferPool> make_pool();
 
-  NegotiationOptions negotiation_;
+  std::unique_ptr<const NegotiationOptions> negotiation_;
   std::unique_ptr<group::Engine> engine_;
   std::unique_ptr<BufferPool> pool_;          ///< Of all sets; outlives them.
   std::unique_ptr<Timeline> timeline_;        ///< Uses the engine's log; used by the sets.

@@ -7,6 +7,8 @@
 #include "horo/base/text.h"
 #include "horo/engine/exposition.h"
 #include "horo/engine/knobs.h"
+#include "horo/engine/metrics_server.h"
+#include "horo/engine/process_set.h"
 #include "horo/engine/runtime.h"
 
 namespace horo::engine {

@@ -8,6 +8,7 @@
 
 #include "horo/base/failpoint.h"
 #include "horo/base/text.h"
+#include "horo/engine/process_set.h"
 #include "horo/engine/runtime.h"
 #include "horo/rendezvous/quorum.h"
 

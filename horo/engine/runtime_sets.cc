@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "horo/base/text.h"
+#include "horo/engine/process_set.h"
 #include "horo/engine/runtime.h"
 
 namespace horo::engine {

@@ -1,13 +1,19 @@
 // What operations on devices need of their group.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
 #include "horo/base/deadline.h"
 #include "horo/base/status.h"
+#include "horo/collective/operation.h"
 
 namespace horo::group {
+
+/// An operation of the group on memory of the host.
+using OnHost = std::function<Status(const collective::Operation&, const std::byte* in, std::byte* out)>;
 
 /// Thread-safe.
 class DeviceHost {

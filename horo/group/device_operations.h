@@ -17,14 +17,10 @@
 #include "horo/collective/operation.h"
 #include "horo/device/loader.h"
 #include "horo/group/device_host.h"
+#include "horo/group/device_path.h"
 #include "horo/group/device_relay.h"
 
 namespace horo::group {
-
-/// What a user may force by name (HORO_DEVICE_PATH). Equal on all members.
-enum class DevicePath : uint8_t { kAuto, kFabric, kDirect, kStaged };
-/// Whether queues are held between the steps of direct operations (HORO_DEVICE_HOLD).
-enum class DeviceHold : uint8_t { kAuto, kAlways, kNever };
 
 struct DeviceTerms {
   DevicePath path = DevicePath::kAuto;  ///< Equal on all members.
@@ -59,9 +55,6 @@ struct DeviceTerms {
 /// Staged: through pinned memory of the host and the group's own plane. Everything works that way.
 class DeviceOperations {
  public:
-  /// An operation of the group on memory of the host.
-  using OnHost = std::function<Status(const collective::Operation&, const std::byte* in, std::byte* out)>;
-
   /// `board` may be null.
   DeviceOperations(device::Source& source, DeviceTerms terms, DeviceHost& host, DeviceBoard* board);
   ~DeviceOperations();

@@ -5,6 +5,7 @@
 #include "horo/base/failpoint.h"
 #include "horo/base/text.h"
 #include "horo/group/affinity.h"
+#include "horo/group/control.h"
 #include "horo/group/fork.h"
 #include "horo/group/knobs.h"
 #include "horo/group/solo_plane.h"
@@ -120,6 +121,11 @@ Status Engine::join() {
   options_.give_up = nullptr;  // Nobody is waited for any more; it may hold what is long over.
   return {};
 }
+
+uint64_t Engine::epoch() const { return control_->epoch(); }
+std::vector<rendezvous::Loss> Engine::losses() const { return control_->losses(); }
+void Engine::leave_group(const Group& group) { control_->leave_group(group); }
+void Engine::keep_quorum(const std::vector<int>& members) { control_->keep_quorum(members); }
 
 std::vector<int> Engine::members() {
   if (control_->forked()) return {};

@@ -14,19 +14,24 @@
 #include "horo/collective/table.h"
 #include "horo/device/loader.h"
 #include "horo/group/bell.h"
-#include "horo/group/control.h"
 #include "horo/group/fabric.h"
 #include "horo/group/group.h"
+#include "horo/group/group_message.h"
+#include "horo/group/link.h"
 #include "horo/group/memory.h"
-#include "horo/group/mesh_plane.h"
 #include "horo/net/keeper.h"
 #include "horo/net/key.h"
+#include "horo/net/listener.h"
 #include "horo/rendezvous/bootstrap.h"
 #include "horo/rendezvous/host.h"
 #include "horo/rendezvous/store.h"
 #include "horo/transport/tcp/link.h"
 
 namespace horo::group {
+
+// A file that only uses an engine compiles in half of the time without them.
+class Control;
+class MeshPlane;
 
 struct EngineOptions {
   int rank = 0;
@@ -52,7 +57,7 @@ class Engine {
   int size() const { return options_.size; }
   /// Ranks on this rank's host, in order.
   const std::vector<int>& local_ranks() const { return local_ranks_; }
-  uint64_t epoch() const { return control_->epoch(); }
+  uint64_t epoch() const;
   /// Ranks of the current epoch. Where a group has just lost a member, waits until the survivors have agreed about it
   /// (at most HORO_TIMEOUT), so that all of them get the same answer after the same failure.
   std::vector<int> members();
@@ -60,16 +65,16 @@ class Engine {
   /// evicted.
   bool members_differ_from(const std::vector<int>& members, Deadline deadline);
   /// Everybody lost so far, and why.
-  std::vector<rendezvous::Loss> losses() const { return control_->losses(); }
+  std::vector<rendezvous::Loss> losses() const;
   /// See Control::leave_group().
-  void leave_group(const Group& group) { control_->leave_group(group); }
+  void leave_group(const Group& group);
   /// From now on rank `members[i]` is called rank i in messages and lists of lost ranks, of the groups that are made
   /// from now on and of those that have no other members. The group that the engine began with, world(), is forgotten:
   /// the caller has another.
   void call_ranks(const std::vector<int>& members);
   /// From now on these ranks, this one included, are a job that goes on only where it has a quorum: whoever hears too
   /// few of them evicts nobody else, and is not believed.
-  void keep_quorum(const std::vector<int>& members) { control_->keep_quorum(members); }
+  void keep_quorum(const std::vector<int>& members);
   /// Rings when a letter has come (Post), when a group is over, and when somebody on this rank rings it.
   Bell& bell() { return *bell_; }
   Log& log() { return log_; }

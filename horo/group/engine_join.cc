@@ -6,6 +6,7 @@
 #include "horo/base/system.h"
 #include "horo/base/text.h"
 #include "horo/group/affinity.h"
+#include "horo/group/control.h"
 #include "horo/group/engine.h"
 #include "horo/group/knobs.h"
 #include "horo/rendezvous/bootstrap.h"

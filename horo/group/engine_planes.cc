@@ -5,6 +5,7 @@
 #include "horo/base/text.h"
 #include "horo/collective/direct/sliced.h"
 #include "horo/collective/selector.h"
+#include "horo/group/control.h"
 #include "horo/group/direct_plane.h"
 #include "horo/group/engine.h"
 #include "horo/group/fabric_plane.h"

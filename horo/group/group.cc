@@ -6,6 +6,7 @@
 #include "horo/base/check.h"
 #include "horo/base/failpoint.h"
 #include "horo/base/text.h"
+#include "horo/group/device_operations.h"
 
 namespace horo::group {
 
@@ -36,6 +37,8 @@ Group::~Group() {
 }
 
 // Nobody starts it any more: the group is over.
+std::string_view Group::device_path_name() const { return on_devices_ ? on_devices_->path_name() : "none"; }
+
 void Group::join() { worker_ = Thread(); }
 
 bool Group::take_token() {
@@ -214,7 +217,7 @@ std::optional<Status> Group::execute_on_device(const collective::Operation& oper
 }
 
 // An operation on a device is made of several on the host, each with a number of its own.
-DeviceOperations::OnHost Group::steps_on_host(Deadline deadline) {
+OnHost Group::steps_on_host(Deadline deadline) {
   return [this, deadline](const collective::Operation& small, const std::byte* from, std::byte* to) {
     // Members come to these within moments of each other: the waiting that is allowed to be awake is short.
     return execute_on_host(small, from, to, deadline, true);

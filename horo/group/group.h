@@ -15,13 +15,21 @@
 #include "horo/base/log.h"
 #include "horo/base/thread.h"
 #include "horo/collective/operation.h"
-#include "horo/group/device_operations.h"
+#include "horo/device/device.h"
+#include "horo/group/device_host.h"
+#include "horo/group/device_path.h"
 #include "horo/group/plane.h"
 #include "horo/group/request.h"
 #include "horo/rendezvous/membership.h"
 #include "horo/transport/space.h"
 
+namespace horo::device {
+class Source;
+}
+
 namespace horo::group {
+
+class DeviceOperations;
 
 /// What a group needs of the engine it lives in. Called from any thread; must not block.
 class GroupHost {
@@ -88,7 +96,7 @@ class Group : private DeviceHost {
   std::string_view transport_name() const { return plane_->transport_name(); }
   std::string_view algorithm_name() const { return plane_->algorithm_name(); }
   /// "nccl", "direct", "staged", "local": how the last operation on a device went. Of the thread that ran it.
-  std::string_view device_path_name() const { return on_devices_ ? on_devices_->path_name() : "none"; }
+  std::string_view device_path_name() const;
   const GroupOptions::Ways& ways() const { return options_.ways; }
 
   /// Of the last operation that ended here as on all members: it succeeded, or all refused it. Who leaves the job is
@@ -159,7 +167,7 @@ class Group : private DeviceHost {
   std::optional<Status> execute_on_device(const collective::Operation& operation, const std::byte* in, std::byte* out,
                                           Deadline deadline, const device::Sequel& sequel, Callback landed);
   std::optional<Status> execute(const RequestHandle& request);
-  DeviceOperations::OnHost steps_on_host(Deadline deadline);
+  OnHost steps_on_host(Deadline deadline);
   Status execute_on_host(const collective::Operation& operation, const std::byte* in, std::byte* out, Deadline deadline,
                          bool may_spin);
   Status out_of_memory(uint64_t number);

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "horo/base/text.h"
+#include "horo/group/control.h"
 #include "horo/group/engine.h"
 
 namespace horo::group {

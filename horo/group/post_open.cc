@@ -5,6 +5,7 @@
 #include <new>
 
 #include "horo/base/text.h"
+#include "horo/group/control.h"
 #include "horo/group/engine.h"
 #include "horo/group/post.h"
 

@@ -204,6 +204,10 @@ Result<AttachedStream> attach(const Address& to, const AttachKeys& keys, const A
   }
 }
 
+void AttachSessions::add(AttachKeys keys) { sessions_.insert_or_assign(keys.session, std::move(keys)); }
+
+void AttachSessions::remove(const SessionId& session) { sessions_.erase(session); }
+
 const AttachKeys* AttachSessions::find(const SessionId& session) const {
   auto found = sessions_.find(session);
   return found == sessions_.end() ? nullptr : &found->second;

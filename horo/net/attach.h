@@ -135,8 +135,8 @@ Result<AttachedStream> attach(const Address& to, const AttachKeys& keys, const A
 /// The channels whose peers may attach streams here.
 class AttachSessions {
  public:
-  void add(AttachKeys keys) { sessions_.insert_or_assign(keys.session, std::move(keys)); }
-  void remove(const SessionId& session) { sessions_.erase(session); }
+  void add(AttachKeys keys);
+  void remove(const SessionId& session);
   const AttachKeys* find(const SessionId& session) const;
   size_t size() const { return sessions_.size(); }
 
