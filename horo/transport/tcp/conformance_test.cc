@@ -1,4 +1,4 @@
-#include "horo/transport/mesh_conformance_test.h"
+#include "horo/transport/mesh_conformance_testing.h"
 #include "horo/transport/tcp/wires_testing.h"
 
 namespace horo::transport {
@@ -6,42 +6,46 @@ namespace {
 
 using net::Protection;
 
-template <bool kTcp, size_t kStreams, size_t kChunk, bool kChecksum, int kSocketBuffer,
-          Protection kProtection = Protection::kChecksum>
-struct StreamWires {
-  explicit StreamWires(int size) {
-    tcp::WiresOptions options;
-    options.tcp = kTcp;
-    options.streams = kStreams;
-    options.socket.send_buffer = options.socket.receive_buffer = kSocketBuffer;
-    options.protection = kProtection;
-    options.mesh.chunk = kChunk;
-    options.mesh.checksum = kChecksum;
-    meshes = tcp::connected_meshes(size, options);
-  }
-  Mesh& mesh(int rank) { return *meshes[static_cast<size_t>(rank)]; }
-  void end(int rank) { meshes[static_cast<size_t>(rank)].reset(); }
+class StreamWires : public Wires {
+ public:
+  StreamWires(int size, const tcp::WiresOptions& options) : meshes_(tcp::connected_meshes(size, options)) {}
+  Mesh& mesh(int rank) override { return *meshes_[static_cast<size_t>(rank)]; }
+  void end(int rank) override { meshes_[static_cast<size_t>(rank)].reset(); }
 
-  std::vector<std::unique_ptr<tcp::Mesh>> meshes;
+ private:
+  std::vector<std::unique_ptr<tcp::Mesh>> meshes_;
 };
 
-using Unix = StreamWires<false, 1, 256 << 10, true, 0>;
-using UnixThreeStreamsSmallChunks = StreamWires<false, 3, 4096, true, 0>;
-using Tcp = StreamWires<true, 1, 256 << 10, true, 0>;
-using TcpTwoStreamsSmallBuffers = StreamWires<true, 2, 64 << 10, true, 16384>;
-using TcpUnchecked = StreamWires<true, 4, 256 << 10, false, 0>;
+struct Streams {
+  bool tcp = true;
+  size_t count = 1;
+  size_t chunk = 256 << 10;
+  bool checksum = true;
+  int socket_buffer = 0;
+  Protection protection = Protection::kChecksum;
+};
 
-using TcpEncrypted = StreamWires<true, 2, 256 << 10, true, 0, Protection::kAesGcm>;
-using UnixEncryptedSmallChunks = StreamWires<false, 3, 4096, true, 0, Protection::kChaChaPoly>;
+WiresMaker wires(const char* name, const Streams& streams) {
+  tcp::WiresOptions options;
+  options.tcp = streams.tcp;
+  options.streams = streams.count;
+  options.socket.send_buffer = options.socket.receive_buffer = streams.socket_buffer;
+  options.protection = streams.protection;
+  options.mesh.chunk = streams.chunk;
+  options.mesh.checksum = streams.checksum;
+  return {name, [options](int size) { return std::make_unique<StreamWires>(size, options); }};
+}
 
-INSTANTIATE_TYPED_TEST_SUITE_P(Unix, MeshConformance, ::testing::Types<Unix>);
-INSTANTIATE_TYPED_TEST_SUITE_P(UnixThreeStreamsSmallChunks, MeshConformance,
-                               ::testing::Types<UnixThreeStreamsSmallChunks>);
-INSTANTIATE_TYPED_TEST_SUITE_P(Tcp, MeshConformance, ::testing::Types<Tcp>);
-INSTANTIATE_TYPED_TEST_SUITE_P(TcpTwoStreamsSmallBuffers, MeshConformance, ::testing::Types<TcpTwoStreamsSmallBuffers>);
-INSTANTIATE_TYPED_TEST_SUITE_P(TcpEncrypted, MeshConformance, ::testing::Types<TcpEncrypted>);
-INSTANTIATE_TYPED_TEST_SUITE_P(UnixEncryptedSmallChunks, MeshConformance, ::testing::Types<UnixEncryptedSmallChunks>);
-INSTANTIATE_TYPED_TEST_SUITE_P(TcpFourStreamsUnchecked, MeshConformance, ::testing::Types<TcpUnchecked>);
+INSTANTIATE_TEST_SUITE_P(
+    Streams, MeshConformance,
+    ::testing::Values(wires("Unix", {.tcp = false}),
+                      wires("UnixThreeStreamsSmallChunks", {.tcp = false, .count = 3, .chunk = 4096}), wires("Tcp", {}),
+                      wires("TcpTwoStreamsSmallBuffers", {.count = 2, .chunk = 64 << 10, .socket_buffer = 16384}),
+                      wires("TcpFourStreamsUnchecked", {.count = 4, .checksum = false}),
+                      wires("TcpEncrypted", {.count = 2, .protection = Protection::kAesGcm}),
+                      wires("UnixEncryptedSmallChunks",
+                            {.tcp = false, .count = 3, .chunk = 4096, .protection = Protection::kChaChaPoly})),
+    [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
 }  // namespace horo::transport
