@@ -78,7 +78,8 @@ Status stream(const Run& run, const Flow& flow) {
 Status broadcast(const Run& run, bool takes) {
   const uint64_t bytes = run.operation.count * run.element();
   const auto root = static_cast<size_t>(run.operation.root);
-  if (bytes <= run.exchange_limit()) {
+  const Thresholds& limits = run.protocol.thresholds();
+  if (bytes <= (run.size() == 2 ? limits.pair_broadcast_bytes : run.exchange_limit())) {
     HORO_TRY(run.protocol.exchange(run.call, {run.in, run.is_root() ? bytes : 0}, bytes));
     if (takes)
       copy_unless_same(run.out, run.is_root() ? run.in : run.protocol.contribution(run.operation.root, bytes), bytes);
@@ -86,6 +87,7 @@ Status broadcast(const Run& run, bool takes) {
   }
   Flow flow;
   if (run.is_root()) flow.give = {{run.in, bytes}};
+  flow.piece = short_piece_bytes(run.protocol, bytes);
   flow.take.assign(run.size(), 0);
   flow.take[root] = takes && !(run.is_root() && run.in == run.out) ? bytes : 0;
   flow.contributes = only(run.size(), run.operation.root);

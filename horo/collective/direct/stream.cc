@@ -9,6 +9,8 @@ namespace horo::collective::direct {
 
 namespace {
 
+constexpr uint64_t kLine = 64;
+constexpr uint64_t kShortSteps = 16;
 constexpr uint64_t kDone = transport::kMaxSteps;  // More than any step: "nothing more comes", "nothing more is needed".
 
 }  // namespace
@@ -20,11 +22,17 @@ uint64_t piece_bytes(const Protocol& protocol, bool per_taker) {
   return std::max<uint64_t>(share / 4096 * 4096, 4096);
 }
 
+uint64_t short_piece_bytes(const Protocol& protocol, uint64_t bytes) {
+  const Thresholds& limits = protocol.thresholds();
+  const uint64_t least = std::min(limits.step_bytes, limits.least_step_bytes);
+  return std::clamp(bytes / kShortSteps / kLine * kLine, least, limits.step_bytes);
+}
+
 Stream::Stream(Protocol& protocol, const Call& call, const Flow& flow)
     : protocol_(protocol),
       call_(call),
       flow_(flow),
-      piece_(piece_bytes(protocol, flow.per_taker)),
+      piece_(flow.piece != 0 ? flow.piece : piece_bytes(protocol, flow.per_taker)),
       slot_(flow.per_taker ? piece_ * static_cast<uint64_t>(protocol.size()) : piece_) {
   for (const auto& block : flow.give) {
     give_steps_ = std::max(give_steps_, steps_of(block.size()));
@@ -41,8 +49,8 @@ Stream::Stream(Protocol& protocol, const Call& call, const Flow& flow)
 
 // The ring's length shows to others only in the descriptor, so that it may depend on this core's cache.
 Status Stream::choose_ring(Descriptor& mine) {
-  uint64_t wanted = kShortRing;
   const Thresholds& limits = protocol_.thresholds();
+  uint64_t wanted = kShortRing * std::max<uint64_t>(1, limits.step_bytes / slot_);
   placement_ = limits.near();
   if (limits.far_rings && std::max(given_, taken_) >= limits.stream_bytes()) {
     placement_ = kernel::Placement::kStreamed;

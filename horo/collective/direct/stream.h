@@ -16,6 +16,7 @@ struct Flow {
   /// One block that everybody reads, or a block for each member; empty when this member contributes nothing.
   std::vector<std::span<const std::byte>> give;
   bool per_taker = false;
+  uint64_t piece = 0;  ///< Bytes of one, equal on all members; 0: of a whole step.
   /// How many bytes each member gives: of its block for everybody, or of its block for this member. Zero: nothing.
   std::vector<uint64_t> take;
   /// Which members contribute at all (equal everywhere).
@@ -30,8 +31,12 @@ struct Flow {
   std::vector<uint64_t> begins;
 };
 
-/// Bytes of a piece: equal on all members.
+/// Bytes of a piece of a whole step.
 uint64_t piece_bytes(const Protocol& protocol, bool per_taker);
+/// Of one of many, where what is given is `bytes` long and others have nothing to do until the first one is there. (A
+/// broadcast of 256 KiB between two Skylake cores: 22 to 24 us, against 39 to 41 in one piece; of 1 MiB 102, against
+/// 115 in whole steps.)
+uint64_t short_piece_bytes(const Protocol& protocol, uint64_t bytes);
 
 /// Runs the flow after meet(). On success every contribution is complete (decided) and everything is taken.
 ///
