@@ -155,11 +155,18 @@ def suite_settings(variable: str) -> dict[str, str]:
     return {**inherited, variable: "1", **patience, "OMP_NUM_THREADS": "1"}
 
 
-def run_suite(folder: Path, variable: str, count: int, *arguments: str, seconds: float = 480) -> tuple[int, str]:
-    """The tests of a folder on all ranks of a job."""
+def run_suite(
+    folder: Path,
+    variable: str,
+    count: int,
+    *arguments: str,
+    settings: dict[str, str] | None = None,
+    seconds: float = 480,
+) -> tuple[int, str]:
+    """The tests of a folder on all ranks of a job. `settings`: instead of suite_settings()."""
     # -x: a rank that fails ends, or the others would wait for it in the next operation.
     suite = ["-m", "pytest", "-x", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
-    settings = suite_settings(variable)
+    settings = suite_settings(variable) if settings is None else settings
     return run_command(count, *suite, *arguments, settings=settings, folder=folder, seconds=seconds)
 
 

@@ -90,7 +90,7 @@ def test_an_example_of_tensorflow_learns(name: str, ranks: int, words: list[str]
     check(run(name, ranks, *words, frameworks=("tensorflow", "keras")), ranks, accuracy)
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=long), "jax", "torch"])
 def test_an_example_of_keras_learns_on_every_back_end(backend: str) -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed in this environment")
     if not (installed("keras") and installed(backend)):
