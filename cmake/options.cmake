@@ -29,7 +29,7 @@ if(HORO_WERROR)
   list(APPEND HORO_WARNINGS -Werror)
 endif()
 
-# A tenth of the time of compiling is the compiler tidying up memory that it could leave alone, for 100 MiB at most.
+# A tenth of the time of compiling is the compiler tidying up memory that it could leave alone, for 170 MiB at most.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>)
 endif()

@@ -57,7 +57,7 @@ struct Thresholds {
   /// Up to this, one exchange where one of two gives to the other. Beyond, both copy at once, in steps.
   size_t pair_broadcast_bytes = 128 * 1024;
   size_t step_bytes = 256 * 1024;  ///< How much of a slice is copied, reduced and pulled at a time.
-  /// The same of a broadcast, at the least; it is cut into 16 steps.
+  /// The same of a broadcast, at the least: a sixteenth of it, up to step_bytes.
   size_t least_step_bytes = 32 * 1024;
   /// The same where two ranks add everything: about a sixteenth of a core's own cache, where each piece of the own
   /// input is read a second time.

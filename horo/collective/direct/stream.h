@@ -66,7 +66,8 @@ class Stream {
     uint8_t reads = 0;     ///< 1: can read the others' memory, is for it, and what it gives can be read where it is.
   };
   static_assert(sizeof(Descriptor) <= transport::kInlineBytes);
-  /// Steps of a short ring. Two are enough not to wait for oneself; four let members drift apart a little.
+  /// Whole steps of a short ring; of shorter ones it holds as many bytes. Two are enough not to wait for oneself; four
+  /// let members drift apart a little.
   static constexpr uint64_t kShortRing = 4;
 
   /// Commits staging, arrives, meets the others.

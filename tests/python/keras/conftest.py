@@ -1,4 +1,4 @@
-"""This folder runs inside the ranks of a job: test_keras.py starts it on 1, 2 and 3 of them, on each back end.
+"""This folder runs inside the ranks of a job: test_keras.py starts it on up to 3 of them, on each back end.
 
 All ranks run the same tests in the same order. A rank that fails ends, and the others with it.
 """
