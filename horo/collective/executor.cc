@@ -50,12 +50,13 @@ Status Executor::run(const Plan& plan, const Buffers& buffers, Deadline deadline
   HORO_CHECK(plan.rank == mesh_.rank(), "this plan was made for another rank");
   kernel::DefaultFloatMode float_mode;
   kept_ = delivered_ = 0;
+  undo_.begin({buffers.work, plan.work_bytes()}, buffers.kept);
   Status status = keep(plan, buffers, 0, false);
   for (size_t phase = 0; phase < plan.phases.size() && status.ok(); ++phase) {
     status = run_phase(plan, buffers, phase, deadline);
   }
   if (!status.ok()) {
-    put_back(plan, buffers);
+    undo_.put_back();
     delivered_ = 0;
   }
   return status;
@@ -79,21 +80,19 @@ Status Executor::run_phase(const Plan& plan, const Buffers& buffers, size_t phas
 }
 
 Status Executor::keep(const Plan& plan, const Buffers& buffers, size_t next, bool poke) {
-  if (buffers.kept == nullptr) return {};
+  if (!undo_.keeps()) return {};
   const size_t element = plan.element_bytes();
   for (; kept_ < plan.overwrites.size() && plan.overwrites[kept_].phase <= next; ++kept_) {
     const Range& range = plan.overwrites[kept_].range;
-    const size_t offset = range.place.offset * element;
-    HORO_TRY(copy(buffers.kept + offset, buffers.work + offset, range.count * element, plan.work_bytes(), poke));
+    const std::byte* from = buffers.work + range.place.offset * element;
+    const size_t bytes = range.count * element;
+    const size_t step = poke ? kBytesBetweenPokes : bytes;
+    for (size_t done = 0; done < bytes; done += step) {
+      undo_.keep(from + done, std::min(step, bytes - done));
+      if (poke) HORO_TRY(mesh_.poke());
+    }
   }
   return {};
-}
-
-void Executor::put_back(const Plan& plan, const Buffers& buffers) const {
-  for (const Overwrite& overwrite : std::span(plan.overwrites).first(kept_)) {
-    const size_t offset = overwrite.range.place.offset * plan.element_bytes();
-    kernel::copy(buffers.work + offset, buffers.kept + offset, overwrite.range.count * plan.element_bytes());
-  }
 }
 
 Status Executor::deliver_complete(const Plan& plan, const Buffers& buffers, size_t phase, bool poke) {
@@ -138,6 +137,7 @@ void Executor::post(const Plan& plan, const Buffers& buffers, std::span<const Tr
     transport::Placement placement;
     placement.into = write_place(plan, buffers, transfer.range.place);
     placement.element_bytes = plan.element_bytes();
+    if (transfer.keeps && undo_.keeps()) placement.undo = &undo_;
     if (transfer.action == TransferAction::kReceiveCombine) {
       placement.with = read_place(plan, buffers, transfer.with);
       placement.combine = kernel::combine(plan.arithmetic.dtype, plan.arithmetic.op);

@@ -10,6 +10,7 @@
 #include "horo/base/status.h"
 #include "horo/collective/plan.h"
 #include "horo/transport/mesh.h"
+#include "horo/transport/undo.h"
 
 namespace horo::collective {
 
@@ -47,15 +48,15 @@ class Executor {
   void post(const Plan& plan, const Buffers& buffers, std::span<const Transfer> transfers);
   Status run_phase(const Plan& plan, const Buffers& buffers, size_t phase, Deadline deadline);
   Status work(const Plan& plan, const Buffers& buffers, const Work& work, bool poke);
-  /// What phase `next` is the first to write to, before it begins.
+  /// What phase `next` is the first to write to, but for receives that keep, before it begins.
   Status keep(const Plan& plan, const Buffers& buffers, size_t next, bool poke);
-  void put_back(const Plan& plan, const Buffers& buffers) const;
   Status deliver_complete(const Plan& plan, const Buffers& buffers, size_t phase, bool poke);
   Status copy(std::byte* into, const std::byte* from, size_t bytes, size_t whole, bool poke);
 
   transport::Mesh& mesh_;
   std::vector<uint64_t> sent_bytes_;
   std::vector<const std::byte*> sources_;
+  transport::Undo undo_;
   size_t kept_ = 0;       ///< Overwrites whose old contents the last run has kept.
   size_t delivered_ = 0;  ///< Deliveries that run() has done of an operation that is not delivered yet.
 };

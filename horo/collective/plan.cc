@@ -7,17 +7,20 @@ namespace horo::collective {
 
 namespace {
 
-/// Calls visit(phase, range) for everything in work that a phase writes.
+constexpr size_t kLocal = SIZE_MAX;  // In place of a transfer.
+
+/// Calls visit(phase, range, transfer) for everything in work that a phase writes.
 template <class Visit>
 void visit_writes(const Plan& plan, Visit visit) {
-  const auto visit_work = [&](size_t phase, const Range& range) {
-    if (range.place.buffer == Buffer::kWork && range.count > 0) visit(static_cast<uint32_t>(phase), range);
+  const auto visit_work = [&](size_t phase, const Range& range, size_t transfer) {
+    if (range.place.buffer == Buffer::kWork && range.count > 0) visit(static_cast<uint32_t>(phase), range, transfer);
   };
-  for (size_t phase = 0; phase < plan.phases.size(); ++phase) {
-    for (const Transfer& transfer : plan.transfers_of(phase)) {
-      if (transfer.action != TransferAction::kSend) visit_work(phase, transfer.range);
+  for (size_t phase = 0, transfer = 0; phase < plan.phases.size(); ++phase) {
+    for (; transfer < plan.phases[phase].transfers_end; ++transfer) {
+      const Transfer& one = plan.transfers[transfer];
+      if (one.action != TransferAction::kSend) visit_work(phase, one.range, transfer);
     }
-    for (const Work& work : plan.works_of(phase)) visit_work(phase, work.into);
+    for (const Work& work : plan.works_of(phase)) visit_work(phase, work.into, kLocal);
   }
 }
 
@@ -25,27 +28,37 @@ void visit_writes(const Plan& plan, Visit visit) {
 class Written {
  public:
   explicit Written(const Plan& plan) : borders_{0, plan.work_count} {
-    visit_writes(plan, [&](uint32_t, const Range& range) {
+    visit_writes(plan, [&](uint32_t, const Range& range, size_t) {
       borders_.push_back(range.place.offset);
       borders_.push_back(range.place.offset + range.count);
     });
     std::sort(borders_.begin(), borders_.end());
     borders_.erase(std::unique(borders_.begin(), borders_.end()), borders_.end());
     parts_.resize(borders_.size() - 1);
-    visit_writes(plan, [&](uint32_t phase, const Range& range) {
-      const auto begin = std::lower_bound(borders_.begin(), borders_.end(), range.place.offset) - borders_.begin();
-      for (auto part = static_cast<size_t>(begin); borders_[part] < range.place.offset + range.count; ++part) {
-        if (!parts_[part].written) parts_[part].first = phase;
-        parts_[part] = {true, parts_[part].first, phase};
+    visit_writes(plan, [&](uint32_t phase, const Range& range, size_t transfer) {
+      for (Part& part : parts_of(range)) {
+        if (!part.written) part = {true, phase, transfer, phase};
+        part.last = phase;
       }
     });
   }
 
-  std::vector<Overwrite> overwrites() const {
-    return cut<Overwrite>(&Part::first, [](const Range& range, uint32_t phase) { return Overwrite{range, phase}; });
+  /// Whether this receive is the first that writes to its range, all of it.
+  bool is_first(const Transfer& receive, size_t transfer) {
+    if (receive.action == TransferAction::kSend || receive.range.place.buffer != Buffer::kWork) return false;
+    const std::span<Part> parts = parts_of(receive.range);
+    return std::all_of(parts.begin(), parts.end(), [&](const Part& part) { return part.first_by == transfer; });
+  }
+
+  std::vector<Overwrite> overwrites(const Plan& plan) const {
+    const auto is_kept = [&](const Part& part) {
+      return part.written && (part.first_by == kLocal || !plan.transfers[part.first_by].keeps);
+    };
+    return cut<Overwrite>(is_kept, &Part::first,
+                          [](const Range& range, uint32_t phase) { return Overwrite{range, phase}; });
   }
   std::vector<Delivery> deliveries() const {
-    return cut<Delivery>(&Part::last, [](const Range& range, uint32_t phase) {
+    return cut<Delivery>([](const Part&) { return true; }, &Part::last, [](const Range& range, uint32_t phase) {
       return Delivery{range, range.place.offset, phase + 1};
     });
   }
@@ -54,15 +67,26 @@ class Written {
   struct Part {
     bool written = false;
     uint32_t first = 0;
+    size_t first_by = kLocal;  ///< The transfer that wrote first.
     uint32_t last = 0;
   };
 
+  std::span<Part> parts_of(const Range& range) {
+    const auto at = [&](uint64_t offset) {
+      return static_cast<size_t>(std::lower_bound(borders_.begin(), borders_.end(), offset) - borders_.begin());
+    };
+    const size_t begin = at(range.place.offset);
+    return std::span(parts_).subspan(begin, at(range.place.offset + range.count) - begin);
+  }
+
   /// Neighbours of the same phase are one.
-  template <class Item, class Make>
-  std::vector<Item> cut(uint32_t Part::*phase, Make make) const {
+  template <class Item, class Selected, class Make>
+  std::vector<Item> cut(Selected selected, uint32_t Part::*phase, Make make) const {
     std::vector<Item> items;
     for (size_t begin = 0, end = 0; begin < parts_.size(); begin = end) {
-      while (end < parts_.size() && parts_[end].*phase == parts_[begin].*phase) ++end;
+      end = begin + 1;
+      if (!selected(parts_[begin])) continue;
+      while (end < parts_.size() && selected(parts_[end]) && parts_[end].*phase == parts_[begin].*phase) ++end;
       items.push_back(make({{Buffer::kWork, borders_[begin]}, borders_[end] - borders_[begin]}, parts_[begin].*phase));
     }
     std::stable_sort(items.begin(), items.end(),
@@ -166,8 +190,9 @@ Plan Draft::finish(const Arithmetic& arithmetic) && {
     plan.works.insert(plan.works.end(), content.works.begin(), content.works.end());
     plan.phases.push_back({static_cast<uint32_t>(plan.transfers.size()), static_cast<uint32_t>(plan.works.size())});
   }
-  const Written written(plan);
-  plan.overwrites = written.overwrites();
+  Written written(plan);
+  for (size_t i = 0; i < plan.transfers.size(); ++i) plan.transfers[i].keeps = written.is_first(plan.transfers[i], i);
+  plan.overwrites = written.overwrites(plan);
   // The result is all of work, but for a member that is alone: that gets what it gave.
   const bool in_work = result_.place == Place{Buffer::kWork, 0} && result_.count == plan.work_count;
   if (in_work) {

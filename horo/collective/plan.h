@@ -48,6 +48,7 @@ struct Transfer {
   int peer = 0;
   Range range;
   Place with;
+  bool keeps = false;  ///< A receive: nothing is written to its range, which is in work, before.
 };
 
 enum class WorkAction : uint8_t {
@@ -87,7 +88,7 @@ struct Arithmetic {
   kernel::Scaling after;
 };
 
-/// A part of work that nothing is written to before `phase`.
+/// A part of work that local work is the first to write to, in `phase`, or a receive that does not keep.
 struct Overwrite {
   Range range;
   uint32_t phase = 0;
@@ -107,7 +108,7 @@ struct Plan {
   std::vector<Work> works;
   std::vector<Place> sources;
   std::vector<Delivery> deliveries;   ///< In the order of their phases.
-  std::vector<Overwrite> overwrites;  ///< All of work, in the order of their phases.
+  std::vector<Overwrite> overwrites;  ///< In the order of their phases.
 
   size_t element_bytes() const { return size_of(arithmetic.dtype); }
   uint64_t work_bytes() const { return work_count * element_bytes(); }

@@ -61,6 +61,13 @@ SymbolicMachine::SymbolicMachine(Expressions& expressions, const std::vector<Pla
       auto begin = member.kept_for.begin() + static_cast<std::ptrdiff_t>(overwrite.range.place.offset);
       std::fill_n(begin, overwrite.range.count, overwrite.phase);
     }
+    for (uint32_t phase = 0; phase < plans[rank].phases.size(); ++phase) {
+      for (const Transfer& transfer : plans[rank].transfers_of(phase)) {
+        if (!transfer.keeps) continue;
+        auto begin = member.kept_for.begin() + static_cast<std::ptrdiff_t>(transfer.range.place.offset);
+        std::fill_n(begin, transfer.range.count, phase);
+      }
+    }
     member.buffers[static_cast<size_t>(Buffer::kScratch)].resize(plans[rank].scratch_count);
   }
 }

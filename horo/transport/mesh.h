@@ -10,16 +10,19 @@
 #include "horo/base/status.h"
 #include "horo/kernel/reduce.h"
 #include "horo/transport/signature.h"
+#include "horo/transport/undo.h"
 
 namespace horo::transport {
 
 /// Where received bytes go: copied to `into`, or, with `combine`, into[i] = with[i] op received[i].
-/// `with` may be `into`. `element_bytes` keeps chunk borders on element borders.
+/// `with` may be `into`. `element_bytes` keeps chunk borders on element borders. With `undo`, what `into` held is kept
+/// before.
 struct Placement {
   std::byte* into = nullptr;
   const std::byte* with = nullptr;
   kernel::CombineFn combine = nullptr;
   size_t element_bytes = 1;
+  Undo* undo = nullptr;
 };
 
 /// The wires of one group, used by one thread at a time (the holder of the group's execution token).

@@ -106,6 +106,42 @@ TEST_P(MeshConformance, AReceiveCombinesWithWhatIsThereForEveryElementSize) {
   }
 }
 
+// Rank 1 gives some of the messages that rank 0 takes over, or adds to what it has, and revokes it if that was not all.
+TEST_P(MeshConformance, WhatReceivesOverwriteIsKeptAndCanBePutBack) {
+  constexpr size_t kMessages = 8, kBytes = (2 << 20) + 12, kAll = kMessages * kBytes;
+  const kernel::CombineFn sum = kernel::combine(DType::kU32, ReduceOp::kSum);
+  const Bytes theirs = random_bytes(kAll), before = random_bytes(kAll);
+  for (size_t given : {size_t{1}, size_t{4}, kMessages - 1, kMessages}) {
+    for (bool combines : {false, true}) {
+      SCOPED_TRACE(text(given, " messages, ", combines ? "added" : "taken over"));
+      const auto wires = connect(2);
+      Bytes memory = before, kept(kAll), expected = theirs;
+      if (combines) sum(expected.data(), before.data(), theirs.data(), kAll / 4);
+      Undo undo;
+      undo.begin(memory, kept.data());
+      Status status;
+      run(2, [&](int rank) {
+        Mesh& mesh = wires->mesh(rank);
+        mesh.begin(1, kSignature);
+        for (size_t i = 0; i < (rank == 0 ? kMessages : given); ++i) {
+          std::byte* mine = memory.data() + i * kBytes;
+          if (rank == 1) mesh.send(0, std::span(theirs).subspan(i * kBytes, kBytes));
+          if (rank == 0) mesh.receive(1, kBytes, {mine, combines ? mine : nullptr, combines ? sum : nullptr, 4, &undo});
+        }
+        Status ended = mesh.wait(soon());
+        if (rank == 0) status = ended;
+        if (rank == 1 && given < kMessages) wires->mesh(0).revoke();
+      });
+      EXPECT_EQ(status.ok(), given == kMessages) << status;
+      EXPECT_EQ(memory == expected, status.ok());
+      // More than sockets hold: so much has arrived that a part of it was placed.
+      EXPECT_TRUE(given < kMessages - 1 || memory != before);
+      undo.put_back();
+      EXPECT_TRUE(memory == before);
+    }
+  }
+}
+
 TEST_P(MeshConformance, BothSidesSendMoreThanAnySocketHolds) {
   const auto wires = connect(2);
   exchange(*wires, 1, (12 << 20) + 13);

@@ -145,6 +145,7 @@ Status InprocMesh::receive_from(int peer) {
     HORO_ASSIGN(Fabric::Message * message, take(peer, receive));
     if (message == nullptr) return {};
     const Placement& place = receive.placement;
+    if (place.undo != nullptr) place.undo->keep(place.into, receive.bytes);
     if (place.combine != nullptr) {
       place.combine(place.into, place.with, message->data.data(), receive.bytes / place.element_bytes);
     } else if (receive.bytes > 0) {

@@ -59,10 +59,11 @@ net::IoResult Inbound::receive_record(const net::Socket& socket) {
   }
   const size_t bytes = records_->record_bytes();
   const bool straight = placing_ && in_body_ && placement_.combine == nullptr && buffered() == 0 && bytes <= left_;
+  if (straight) keep(bytes);
   Status opened = records_->open(straight ? placement_.into : buffer_.get() + end_);
   if (!opened.ok()) return net::IoResult::failed(std::move(opened));
   if (straight) {
-    placement_.into += bytes;
+    advance(bytes);
     left_ -= bytes;
   } else {
     end_ += bytes;
@@ -83,6 +84,7 @@ void Inbound::start_place(const Placement& placement, size_t bytes, bool checksu
   checksum_ = checksum;
   crc_ = crc;
   placement_ = placement;
+  kept_ = 0;
   part_bytes_ = 0;
 }
 
@@ -94,14 +96,27 @@ bool Inbound::take_buffered() {
   return left_ == 0;
 }
 
+/// The next bytes of the destination are about to be overwritten.
+void Inbound::keep(size_t bytes) {
+  if (placement_.undo == nullptr || bytes <= kept_) return;
+  placement_.undo->keep(placement_.into + kept_, bytes - kept_);
+  kept_ = bytes;
+}
+
+void Inbound::advance(size_t bytes) {
+  placement_.into += bytes;
+  kept_ -= std::min(kept_, bytes);
+}
+
 void Inbound::place(const std::byte* data, size_t bytes) {
   if (placement_.combine != nullptr) return combine(data, bytes);
+  keep(bytes);
   if (checksum_) {
     crc_ = kernel::copy_crc32c(placement_.into, data, bytes, crc_);
   } else {
     kernel::copy(placement_.into, data, bytes);
   }
-  placement_.into += bytes;
+  advance(bytes);
 }
 
 /// Combines whole elements and keeps the rest for the bytes that follow.
@@ -122,13 +137,14 @@ void Inbound::combine(const std::byte* data, size_t bytes) {
 }
 
 void Inbound::combine_elements(const std::byte* data, size_t count) {
+  keep(count * placement_.element_bytes);
   if (checksum_) {
     crc_ = kernel::combine_crc32c(placement_.combine, dtype_of_size(placement_.element_bytes),
                                   {placement_.into, placement_.with, data, count}, crc_);
   } else {
     placement_.combine(placement_.into, placement_.with, data, count);
   }
-  placement_.into += count * placement_.element_bytes;
+  advance(count * placement_.element_bytes);
   placement_.with += count * placement_.element_bytes;
 }
 
@@ -140,6 +156,7 @@ net::IoResult Inbound::receive_body(const net::Socket& socket, Bounce& bounce) {
   const size_t before = straight || !placing_ ? 0 : part_bytes_;
   std::byte* landing = straight ? placement_.into : bounce.bytes().data() + before;
   const size_t room = std::min(left_, straight ? kAtOnce : Bounce::kBytes - before);
+  if (straight) keep(room);
   std::array<std::span<std::byte>, 2> parts = {std::span(landing, room), std::span(buffer_.get(), kTail)};
   // Bytes behind the payload are welcome, but only where they are behind all of it.
   net::IoResult result = socket.receive(std::span<const std::span<std::byte>>(parts.data(), room == left_ ? 2 : 1));
@@ -149,7 +166,7 @@ net::IoResult Inbound::receive_body(const net::Socket& socket, Bounce& bounce) {
   if (got == 0 || !placing_) return result;
   if (straight) {
     if (checksum_) crc_ = kernel::crc32c(crc_, {landing, got});
-    placement_.into += got;
+    advance(got);
   } else {
     std::memcpy(landing - before, part_.data(), before);
     part_bytes_ = 0;

@@ -82,6 +82,8 @@ class Inbound {
   size_t capacity() const { return records_ ? kBuffer + net::kMostRecord : kBuffer; }
   void make_room();
   void place(const std::byte* data, size_t bytes);
+  void keep(size_t bytes);
+  void advance(size_t bytes);
   void combine(const std::byte* data, size_t bytes);
   void combine_elements(const std::byte* data, size_t count);
   net::IoResult receive_record(const net::Socket& socket);
@@ -96,6 +98,7 @@ class Inbound {
   bool checksum_ = false;
   uint32_t crc_ = 0;
   Placement placement_;  // Advances.
+  size_t kept_ = 0;      // Behind placement_.into, by its undo.
   // The beginning of an element whose end has not arrived.
   std::array<std::byte, 16> part_;
   size_t part_bytes_ = 0;
