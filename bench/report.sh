@@ -53,8 +53,12 @@ if python3 -c 'import torch' 2>/dev/null; then
 else
   remark torch "There is no torch for this python3: gloo through torch is left out."
 fi
-bench oversubscribed "allreduce, 4 ranks" allreduce -np 4 --sizes 4,64K,1M,16M,64M --peers "$peers"
-for op in broadcast allgather reducescatter alltoall; do
+bench oversubscribed "allreduce, 4 ranks" allreduce -np 4 --sizes 4,64K,1M,16M,64M --buffers both \
+  --peers "$peers,bare"
+for op in broadcast allgather; do
+  bench "$op" "$op, 2 ranks" "$op" -np 2 --sizes 1M,64M --peers "$peers,bare"
+done
+for op in reducescatter alltoall; do
   bench "$op" "$op, 2 ranks" "$op" -np 2 --sizes 1M,64M --peers "$peers"
 done
 bench dtypes "half precision, 64 Mi elements" allreduce -np 2 --sizes 256M --dtype f32,bf16,f16
