@@ -54,13 +54,15 @@ class Written {
     const auto is_kept = [&](const Part& part) {
       return part.written && (part.first_by == kLocal || !plan.transfers[part.first_by].keeps);
     };
-    return cut<Overwrite>(is_kept, &Part::first,
-                          [](const Range& range, uint32_t phase) { return Overwrite{range, phase}; });
+    return cut<Overwrite>(is_kept, &Part::first, [](const Range& range, uint32_t phase) {
+      return Overwrite{range, phase};
+    });
   }
   std::vector<Delivery> deliveries() const {
-    return cut<Delivery>([](const Part&) { return true; }, &Part::last, [](const Range& range, uint32_t phase) {
-      return Delivery{range, range.place.offset, phase + 1};
-    });
+    return cut<Delivery>([](const Part&) { return true; }, &Part::last,
+                         [](const Range& range, uint32_t phase) {
+                           return Delivery{range, range.place.offset, phase + 1};
+                         });
   }
 
  private:

@@ -11,8 +11,12 @@ import jobs
 import pytest
 
 SUITE = Path(__file__).parent / "tensorflow"
-# Whose tests depend on the number of ranks; all others run on two.
-EVERYWHERE = ("test_operations.py", "test_derivatives.py", "test_graphs.py")
+# Whose tests depend on the number of ranks; all others run on two. Without LONG_TESTS those alone that do most.
+EVERYWHERE = (
+    ("test_operations.py", "test_derivatives.py", "test_graphs.py")
+    if os.environ.get("LONG_TESTS")
+    else ("test_operations.py",)
+)
 
 pytestmark = pytest.mark.skipif(
     not jobs.is_installed("tensorflow"), reason="TensorFlow is not installed in this environment"

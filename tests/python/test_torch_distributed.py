@@ -62,7 +62,7 @@ def init_methods(tmp_path: Path) -> dict[int, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=jobs.long)])
 def test_the_suite_passes_on_ranks(count: int, tmp_path: Path) -> None:
     settings = init_methods(tmp_path)[count]
     # Addresses of files and of tcp carry the rank themselves.

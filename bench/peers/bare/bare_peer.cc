@@ -1,5 +1,5 @@
-// What processes can do with memory that all have mapped, and nothing else. horo is compared with it (`--peers bare`) to
-// see what safety costs.
+// What processes can do with memory that all have mapped, and nothing else. horo is compared with it (`--peers bare`)
+// to see what safety costs.
 #include <sys/mman.h>
 
 #include <cstdio>

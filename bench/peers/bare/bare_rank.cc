@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kRing = BareMemory::kRing;
 constexpr size_t kLargestStep = BareMemory::kLargestStep;
 constexpr size_t kSmallestStep = 16 << 10;
-constexpr size_t kShortSteps = 16;  // Of what one gives and others take: the first is worth waiting for.
-constexpr size_t kBlock = 16 << 10; // Added and written to the others while in the first cache.
+constexpr size_t kShortSteps = 16;   // Of what one gives and others take: the first is worth waiting for.
+constexpr size_t kBlock = 16 << 10;  // Added and written to the others while in the first cache.
 constexpr size_t kPage = 4096;
 
 size_t divide_up(size_t a, size_t b) { return (a + b - 1) / b; }
