@@ -58,7 +58,7 @@ bench oversubscribed "allreduce, 4 ranks" allreduce -np 4 --sizes 4,64K,1M,16M,6
 for op in broadcast allgather; do
   bench "$op" "$op, 2 ranks" "$op" -np 2 --sizes 1M,64M --peers "$peers,bare"
 done
-for op in reducescatter alltoall; do
+for op in reducescatter alltoall gather scatter sendrecv; do
   bench "$op" "$op, 2 ranks" "$op" -np 2 --sizes 1M,64M --peers "$peers"
 done
 bench dtypes "half precision, 64 Mi elements" allreduce -np 2 --sizes 256M --dtype f32,bf16,f16

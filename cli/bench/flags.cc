@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char* kFooter =
     "The ranks are started by this command and end with it. Times are those of the slowest rank. Every result is\n"
-    "checked. A size is that of the whole tensor: the output of an allgather, the input of a reducescatter.\n"
+    "checked. A size is that of the whole tensor: the output of an allgather, the input of a reducescatter, what the\n"
+    "root of a gather or scatter has (rank 0). sendrecv is from the first to the last rank.\n"
     "--json writes: machine, operation, dtype, ranks, hosts, transport; results[] with bytes, rounds, dropped_rounds,\n"
     "disturbed, copy_floor_us, stream_us, ratios and contenders[] (name, buffers, transport, algorithm, median_us,\n"
     "p99_us, minimum_us, back_to_back_us, algorithm_gbps, bus_gbps, cpu_seconds_per_gib, round_medians_us);\n"

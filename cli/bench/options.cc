@@ -70,8 +70,7 @@ Status validate(const BenchOptions& options) {
       return refuse(text("--variant ", variant, " is not of the form HORO_NAME=VALUE ('horo knobs' lists the names)"));
     }
   }
-  const bool apart = options.op == Op::kAllgather || options.op == Op::kReducescatter || options.op == Op::kAlltoall;
-  if (apart && options.place == Place::kIn) {
+  if (lies_apart(options.op) && options.place == Place::kIn) {
     return refuse(text("--in-place does not go with ", name(options.op), ": its input and output differ in size"));
   }
   if (options.op == Op::kEngine && (options.hosts > 1 || !options.peers.empty() || !options.variants.empty())) {

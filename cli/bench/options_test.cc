@@ -31,13 +31,30 @@ TEST(BenchOptions, EveryRankHasAnEqualShare) {
   EXPECT_EQ(whole_count(Op::kAllreduce, 4, DType::kF32, 3), 1u);
   EXPECT_EQ(whole_count(Op::kAllgather, 4, DType::kF32, 3), 3u);
   EXPECT_EQ(whole_count(Op::kAlltoall, 1024, DType::kF64, 3), 129u);
-  EXPECT_EQ(extent(Op::kAllgather, 12, 3).input, 4u);
-  EXPECT_EQ(extent(Op::kReducescatter, 12, 3).output, 4u);
+  EXPECT_EQ(whole_count(Op::kScatter, 4, DType::kF32, 3), 3u);
+  EXPECT_EQ(whole_count(Op::kSendRecv, 4, DType::kF32, 3), 1u);
+  EXPECT_EQ(extent(Op::kAllgather, 12, 3, 1).input, 4u);
+  EXPECT_EQ(extent(Op::kReducescatter, 12, 3, 1).output, 4u);
+}
+
+TEST(BenchOptions, OneOfTheRanksHasTheWholeTensor) {
+  const auto both = [](Op op, int rank) {
+    const Extent one = extent(op, 12, 3, rank);
+    return std::pair(one.input, one.output);
+  };
+  EXPECT_EQ(both(Op::kGather, 0), std::pair(uint64_t{4}, uint64_t{12}));
+  EXPECT_EQ(both(Op::kGather, 2), std::pair(uint64_t{4}, uint64_t{0}));
+  EXPECT_EQ(both(Op::kScatter, 0), std::pair(uint64_t{12}, uint64_t{4}));
+  EXPECT_EQ(both(Op::kScatter, 1), std::pair(uint64_t{0}, uint64_t{4}));
+  EXPECT_EQ(both(Op::kSendRecv, 0), std::pair(uint64_t{12}, uint64_t{0}));
+  EXPECT_EQ(both(Op::kSendRecv, 1), std::pair(uint64_t{0}, uint64_t{0}));
+  EXPECT_EQ(both(Op::kSendRecv, 2), std::pair(uint64_t{0}, uint64_t{12}));
 }
 
 TEST(BenchOptions, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_TRUE(validate({}).ok());
   EXPECT_FALSE(validate({.op = Op::kAllgather, .place = Place::kIn}).ok());
+  EXPECT_FALSE(validate({.op = Op::kGather, .place = Place::kIn}).ok());
   EXPECT_FALSE(validate({.bits_per_second = 1}).ok());
   EXPECT_FALSE(validate({.ranks = 2, .hosts = 3}).ok());
   EXPECT_FALSE(validate({.hosts = 2, .transport = "shm"}).ok());

@@ -101,7 +101,7 @@ class Measurement {
 
   Result<Reply> run() {
     if (command_.op == Op::kWait || command_.op == Op::kIdle) return waits();
-    const Extent elements = extent(command_.op, command_.count, participant_.size());
+    const Extent elements = extent(command_.op, command_.count, participant_.size(), participant_.rank());
     const size_t size = size_of(command_.dtype);
     const size_t output_bytes = in_place_ ? 0 : elements.output * size;
     HORO_TRY(buffers_.prepare(elements.input * size, output_bytes, command_.library));

@@ -130,6 +130,12 @@ bool Pattern::holds(Op op, std::span<const std::byte> output, int rank, uint64_t
         }
       }
       return true;
+    case Op::kGather:
+      return rank != 0 || holds(Op::kAllgather, output, rank, turn);
+    case Op::kScatter:
+      return equals(output, tile_, shift(0, turn) + me * (output.size() / size_));
+    case Op::kSendRecv:
+      return rank != ranks_ - 1 || equals(output, tile_, shift(0, turn));
     case Op::kCopy:
       return equals(output, tile_, shift(rank, turn));
     case Op::kStream:

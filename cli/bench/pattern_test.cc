@@ -56,6 +56,14 @@ TEST(Pattern, MovedDataIsRecognised) {
   EXPECT_TRUE(pattern.holds(Op::kAllgather, gathered, 0, 4));
   EXPECT_TRUE(pattern.holds(Op::kAlltoall, exchanged, 1, 4));
   EXPECT_FALSE(pattern.holds(Op::kAlltoall, exchanged, 0, 4));
+  EXPECT_TRUE(pattern.holds(Op::kGather, gathered, 0, 4));
+  EXPECT_FALSE(pattern.holds(Op::kGather, exchanged, 0, 4));
+  EXPECT_TRUE(pattern.holds(Op::kGather, {}, 1, 4));
+  EXPECT_TRUE(pattern.holds(Op::kScatter, std::span(in[0]).subspan(share, share), 1, 4));
+  EXPECT_FALSE(pattern.holds(Op::kScatter, std::span(in[0]).subspan(share, share), 2, 4));
+  EXPECT_TRUE(pattern.holds(Op::kSendRecv, in[0], kRanks - 1, 4));
+  EXPECT_FALSE(pattern.holds(Op::kSendRecv, in[1], kRanks - 1, 4));
+  EXPECT_TRUE(pattern.holds(Op::kSendRecv, {}, 1, 4));
 }
 
 }  // namespace

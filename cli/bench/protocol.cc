@@ -11,9 +11,10 @@ namespace horo::bench {
 
 namespace {
 
-constexpr std::string_view kNames[] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
-                                       "barrier",   "copy",   "stream",    "wait",      "idle",          "engine"};
-constexpr int kCollectives = 7;
+constexpr std::string_view kNames[] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter",
+                                       "alltoall",  "gather", "scatter",   "sendrecv",  "barrier",
+                                       "copy",      "stream", "wait",      "idle",      "engine"};
+constexpr int kCollectives = 10;
 
 using Fields = std::map<std::string, std::string, std::less<>>;
 
@@ -57,16 +58,25 @@ std::optional<Op> op_named(std::string_view name) {
 
 std::vector<std::string> collective_names() { return {kNames, kNames + kCollectives}; }
 
-Extent extent(Op op, uint64_t count, int ranks) {
+Extent extent(Op op, uint64_t count, int ranks, int rank) {
   const auto members = static_cast<uint64_t>(ranks);
+  const uint64_t of_root = rank == 0 ? count : 0;
+  if (op == Op::kGather) return {count / members, of_root};
+  if (op == Op::kScatter) return {of_root, count / members};
+  if (op == Op::kSendRecv) return {of_root, rank == ranks - 1 ? count : 0};
   if (op == Op::kAllgather) return {count / members, count};
   if (op == Op::kReducescatter) return {count, count / members};
   if (op == Op::kBarrier) return {0, 0};
   return {count, count};
 }
 
+bool lies_apart(Op op) {
+  return op == Op::kAllgather || op == Op::kReducescatter || op == Op::kAlltoall || op == Op::kGather ||
+         op == Op::kScatter || op == Op::kSendRecv;
+}
+
 uint64_t whole_count(Op op, uint64_t bytes, DType dtype, int ranks) {
-  const bool shared = op == Op::kAllgather || op == Op::kReducescatter || op == Op::kAlltoall;
+  const bool shared = lies_apart(op) && op != Op::kSendRecv;
   const uint64_t step = shared ? static_cast<uint64_t>(ranks) : 1;
   const uint64_t count = std::max<uint64_t>(bytes / size_of(dtype), 1);
   return (count + step - 1) / step * step;

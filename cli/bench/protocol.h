@@ -23,6 +23,9 @@ enum class Op : uint8_t {
   kAllgather,
   kReducescatter,
   kAlltoall,
+  kGather,
+  kScatter,
+  kSendRecv,  ///< From the first to the last rank.
   kBarrier,
   kCopy,    ///< Every rank copies the tensor from one place to another: the limit of memory. Of horo's ranks only.
   kStream,  ///< The first and the last rank send the tensor to each other over one plain TCP connection. The same.
@@ -55,12 +58,15 @@ struct Command {
   uint64_t seed = 1;
 };
 
-/// The elements on both sides of one rank. The tensor of an allgather is its output, of a reducescatter its input.
+/// The elements on both sides of one rank. The tensor of an allgather is its output, of a reducescatter its input, of a
+/// gather and a scatter what the root, rank 0, has.
 struct Extent {
   uint64_t input = 0;
   uint64_t output = 0;
 };
-Extent extent(Op op, uint64_t count, int ranks);
+Extent extent(Op op, uint64_t count, int ranks, int rank);
+/// Whether input and output differ, so that they cannot be the same memory.
+bool lies_apart(Op op);
 /// The nearest number of elements, upward, that every rank has an equal share of; at least one each.
 uint64_t whole_count(Op op, uint64_t bytes, DType dtype, int ranks);
 

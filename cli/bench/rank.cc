@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "cli/bench/participant.h"
 #include "cli/bench/stream.h"
@@ -58,14 +59,15 @@ class HoroRank final : public Participant {
         return copy(command, input, output);
       case Op::kStream:
         return stream(command, input, output);
+      case Op::kGather:
+        return one(HORO_GATHER, dtype, share, input, output);
+      case Op::kScatter:
+        return one(HORO_SCATTER, dtype, share, input, output);
+      case Op::kSendRecv:
+        return one(HORO_SENDRECV, dtype, command.count, input, output);
       default:  // kReduce; kWait and kIdle are made of others.
-        break;
+        return one(HORO_REDUCE, dtype, command.count, input, output);
     }
-    horo_operation operation = HORO_OPERATION_INIT;
-    operation.kind = HORO_REDUCE;
-    operation.dtype = dtype;
-    operation.count = command.count;
-    return taken(horo_group_run(world_, &operation, input, output));
   }
 
   Result<std::byte*> allocate(size_t bytes) override {
@@ -77,6 +79,17 @@ class HoroRank final : public Participant {
   void release(std::byte* memory) override { horo_buffer_free(engine_, memory); }
 
  private:
+  Status one(horo_kind kind, horo_dtype dtype, uint64_t count, const std::byte* input, std::byte* output) {
+    horo_operation operation = HORO_OPERATION_INIT;
+    operation.kind = kind;
+    operation.dtype = dtype;
+    operation.count = count;
+    operation.target = size() - 1;
+    const std::vector<uint64_t> counts(static_cast<size_t>(size()), count);
+    if (kind == HORO_GATHER || kind == HORO_SCATTER) operation.counts = counts.data();
+    return taken(horo_group_run(world_, &operation, input, output));
+  }
+
   /// `library` means: past the cache. The bench takes the faster of both as the limit.
   static Status copy(const Command& command, const std::byte* input, std::byte* output) {
     const size_t bytes = command.count * size_of(command.dtype);

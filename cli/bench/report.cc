@@ -121,6 +121,10 @@ double floor_bytes(Op op, uint64_t bytes, int ranks) {
     case Op::kAllgather:
     case Op::kReducescatter:
       return (n + 1) * tensor;
+    case Op::kGather:
+    case Op::kScatter:
+    case Op::kSendRecv:
+      return 2 * tensor;
     case Op::kBroadcast:
       return n * tensor;
     default:
@@ -136,6 +140,8 @@ double bus_factor(Op op, int ranks) {
     case Op::kAllgather:
     case Op::kReducescatter:
     case Op::kAlltoall:
+    case Op::kGather:
+    case Op::kScatter:
       return share;
     default:
       return 1;

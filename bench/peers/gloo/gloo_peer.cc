@@ -7,10 +7,12 @@
 #include <gloo/alltoall.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
 #include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/types.h>
 #include <sched.h>
@@ -20,6 +22,7 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "bench/peers/launch.h"
 #include "cli/bench/participant.h"
@@ -125,11 +128,46 @@ class GlooRank final : public Participant {
           options.setOutput(output, count);
           gloo::alltoall(options);
         });
+      case Op::kGather:
+        return guarded([&] {
+          gloo::GatherOptions options(context_);
+          options.setRoot(0);
+          options.setInput(input, share);
+          if (rank_ == 0) options.setOutput(output, count);
+          gloo::gather(options);
+        });
+      case Op::kScatter:
+        return guarded([&] {
+          gloo::ScatterOptions options(context_);
+          options.setRoot(0);
+          std::vector<T*> blocks;
+          for (int rank = 0; rank_ == 0 && rank < size_; ++rank) {
+            blocks.push_back(input + share * static_cast<size_t>(rank));
+          }
+          if (rank_ == 0) options.setInputs(blocks, share);
+          options.setOutput(output, share);
+          gloo::scatter(options);
+        });
+      case Op::kSendRecv:
+        return guarded([&] { pass_on(count * sizeof(T), input, output); });
       case Op::kBarrier:
         return barrier();
       default:
         return Status(Code::kUnavailable, text("gloo has no ", name(command.op)));
     }
+  }
+
+  /// From the first to the last rank.
+  void pass_on(size_t bytes, void* input, void* output) {
+    constexpr uint64_t kSlot = 0;
+    const int last = size_ - 1;
+    std::unique_ptr<gloo::transport::UnboundBuffer> from, into;
+    if (rank_ == 0) from = context_->createUnboundBuffer(input, bytes);
+    if (rank_ == last) into = context_->createUnboundBuffer(output, bytes);
+    if (from) from->send(last, kSlot);
+    if (into) into->recv(0, kSlot);
+    if (into) into->waitRecv();
+    if (from) from->waitSend();
   }
 
   int rank_;

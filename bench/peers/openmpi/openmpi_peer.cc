@@ -86,6 +86,12 @@ class OpenMpiRank final : public Participant {
         return outcome(MPI_Reduce_scatter_block(input, output, share, type, MPI_SUM, MPI_COMM_WORLD));
       case Op::kAlltoall:
         return outcome(MPI_Alltoall(input, share, type, output, share, type, MPI_COMM_WORLD));
+      case Op::kGather:
+        return outcome(MPI_Gather(input, share, type, output, share, type, 0, MPI_COMM_WORLD));
+      case Op::kScatter:
+        return outcome(MPI_Scatter(input, share, type, output, share, type, 0, MPI_COMM_WORLD));
+      case Op::kSendRecv:
+        return pass_on(count, type, input, output);
       case Op::kBarrier:
         return barrier();
       default:
@@ -94,6 +100,16 @@ class OpenMpiRank final : public Participant {
   }
 
  private:
+  /// From the first to the last rank.
+  Status pass_on(int count, MPI_Datatype type, const std::byte* input, std::byte* output) const {
+    const int last = size_ - 1;
+    MPI_Request sent = MPI_REQUEST_NULL;
+    int code = rank_ == 0 ? MPI_Isend(input, count, type, last, 0, MPI_COMM_WORLD, &sent) : MPI_SUCCESS;
+    if (code == MPI_SUCCESS && rank_ == last) {
+      code = MPI_Recv(output, count, type, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    return outcome(code == MPI_SUCCESS ? MPI_Wait(&sent, MPI_STATUS_IGNORE) : code);
+  }
   static Status outcome(int code) {
     return code == MPI_SUCCESS ? Status() : Status(Code::kInternal, text("MPI error ", code));
   }

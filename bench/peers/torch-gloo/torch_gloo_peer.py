@@ -82,6 +82,15 @@ class Rank:
             self.dist.all_to_all_single(target, source)
         elif op == "reducescatter":
             self.dist.reduce_scatter_tensor(target, source)
+        elif op == "gather":
+            self.dist.gather(source, list(target.chunk(self.size)) if self.rank == 0 else None, 0)
+        elif op == "scatter":
+            self.dist.scatter(target, list(source.chunk(self.size)) if self.rank == 0 else None, 0)
+        elif op == "sendrecv":
+            if self.rank == 0:
+                self.dist.send(source, self.size - 1)
+            elif self.rank == self.size - 1:
+                self.dist.recv(target, 0)
         else:
             self.dist.barrier()
 
@@ -91,9 +100,11 @@ class Rank:
         everyone = range(self.size)
         if op in ("allreduce", "reduce"):
             return sum(self.data(command, rank, turn, count) for rank in everyone)
-        if op == "broadcast":
+        if op in ("broadcast", "sendrecv"):
             return self.data(command, 0, turn, count)
-        if op == "allgather":
+        if op == "scatter":
+            return self.data(command, 0, turn, count)[me * share : (me + 1) * share]
+        if op in ("allgather", "gather"):
             return self.torch.cat([self.data(command, rank, turn, share) for rank in everyone])
         if op == "alltoall":
             parts = [self.data(command, rank, turn, count)[me * share : (me + 1) * share] for rank in everyone]
@@ -101,7 +112,9 @@ class Rank:
         return sum(self.data(command, rank, turn, count) for rank in everyone)[me * share : (me + 1) * share]
 
     def check(self, command: dict, turn: int, target, count: int) -> None:
-        if command["op"] == "barrier" or (command["op"] == "reduce" and self.rank != 0):
+        op = command["op"]
+        idle = (op in ("reduce", "gather") and self.rank != 0) or (op == "sendrecv" and self.rank != self.size - 1)
+        if op == "barrier" or idle:
             return
         if not self.torch.equal(target, self.expected(command, turn, count)):
             raise RuntimeError(f"WRONG RESULT of {command['op']} on rank {self.rank}")
@@ -116,8 +129,8 @@ class Rank:
         batch = command["mode"] == "batch"
         in_place = op == "broadcast" or (command["in_place"] == "1" and not batch)
         share = count // self.size
-        inputs = share if op == "allgather" else count
-        outputs = share if op == "reducescatter" else count
+        inputs = share if op in ("allgather", "gather") else count
+        outputs = share if op in ("reducescatter", "scatter") else count
         dtype = self.dtypes[command["dtype"]]
         source = self.torch.ones(inputs, dtype=dtype)
         target = source if in_place else self.torch.ones(outputs, dtype=dtype)
