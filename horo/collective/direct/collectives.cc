@@ -48,6 +48,10 @@ struct Run {
   size_t size() const { return static_cast<size_t>(protocol.size()); }
   bool is_root() const { return protocol.rank() == operation.root; }
   size_t exchange_limit() const { return protocol.thresholds().slot_bytes; }
+  /// Whether one exchange does it where one gives, or one takes, `total` bytes, and nobody brings more than `brought`.
+  bool exchanges_one_way(uint64_t total, uint64_t brought) const {
+    return size() == 2 ? total <= protocol.thresholds().pair_broadcast_bytes : brought <= exchange_limit();
+  }
 };
 
 void copy_unless_same(std::byte* to, const std::byte* from, size_t bytes) {
@@ -78,8 +82,7 @@ Status stream(const Run& run, const Flow& flow) {
 Status broadcast(const Run& run, bool takes) {
   const uint64_t bytes = run.operation.count * run.element();
   const auto root = static_cast<size_t>(run.operation.root);
-  const Thresholds& limits = run.protocol.thresholds();
-  if (bytes <= (run.size() == 2 ? limits.pair_broadcast_bytes : run.exchange_limit())) {
+  if (run.exchanges_one_way(bytes, bytes)) {
     HORO_TRY(run.protocol.exchange(run.call, {run.in, run.is_root() ? bytes : 0}, bytes));
     if (takes)
       copy_unless_same(run.out, run.is_root() ? run.in : run.protocol.contribution(run.operation.root, bytes), bytes);
@@ -99,8 +102,10 @@ Status broadcast(const Run& run, bool takes) {
 Status gather(const Run& run, bool takes) {
   const Blocks blocks(run.operation.counts, run.element());
   const uint64_t own = blocks.bytes[run.rank()];
-  if (blocks.longest <= run.exchange_limit()) {
-    HORO_TRY(run.protocol.exchange(run.call, {run.in, own}, blocks.longest));
+  const bool to_root = run.operation.kind == Kind::kGather;
+  const bool for_others = !to_root || !run.is_root();
+  if (to_root ? run.exchanges_one_way(blocks.total, blocks.longest) : blocks.longest <= run.exchange_limit()) {
+    HORO_TRY(run.protocol.exchange(run.call, {run.in, for_others ? own : 0}, blocks.longest));
     for (size_t member = 0; takes && member < run.size(); ++member) {
       const bool mine = member == run.rank();
       copy_unless_same(run.out + blocks.begin[member],
@@ -111,11 +116,13 @@ Status gather(const Run& run, bool takes) {
   }
   Flow flow;
   flow.give = {{run.in, own}};
+  flow.for_others = for_others;
+  if (to_root) flow.piece = short_piece_bytes(run.protocol, blocks.longest);
   flow.take = takes ? blocks.bytes : Bytes(run.size(), 0);
   flow.contributes.assign(run.size(), true);
   flow.to = places_of(run.out, blocks);
   // More takers share what is copied once, while it is in cache.
-  if (run.operation.kind == Kind::kAllgather && run.size() == 2) flow.begins.assign(run.size(), 0);
+  if (!to_root && run.size() == 2) flow.begins.assign(run.size(), 0);
   return stream(run, flow);
 }
 
@@ -123,14 +130,23 @@ Status scatter(const Run& run) {
   const Blocks blocks(run.operation.counts, run.element());
   const auto root = static_cast<size_t>(run.operation.root);
   const uint64_t own = blocks.bytes[run.rank()];
-  if (blocks.total <= run.exchange_limit()) {
-    HORO_TRY(run.protocol.exchange(run.call, {run.in, run.is_root() ? blocks.total : 0}, blocks.total));
-    const std::byte* all = run.is_root() ? run.in : run.protocol.contribution(run.operation.root, blocks.total);
-    copy_unless_same(run.out, all + blocks.begin[run.rank()], own);
+  const uint64_t roots = blocks.bytes[root];
+  const uint64_t for_others = blocks.total - roots;
+  if (run.exchanges_one_way(blocks.total, for_others)) {
+    const uint64_t before = run.is_root() ? blocks.begin[root] : 0;
+    HORO_TRY(run.protocol.exchange(run.call, {run.in, before}, for_others,
+                                   {run.in + before + roots, run.is_root() ? for_others - before : 0}));
+    const std::byte* block = run.in + blocks.begin[root];
+    if (!run.is_root()) {
+      block = run.protocol.contribution(run.operation.root, for_others) + blocks.begin[run.rank()] -
+              (run.rank() > root ? roots : 0);
+    }
+    copy_unless_same(run.out, block, own);
     return {};
   }
   Flow flow;
   flow.per_taker = true;
+  flow.piece = std::min(short_piece_bytes(run.protocol, blocks.longest), piece_bytes(run.protocol, true));
   for (size_t taker = 0; run.is_root() && taker < run.size(); ++taker) {
     flow.give.emplace_back(run.in + blocks.begin[taker], blocks.bytes[taker]);
   }
@@ -138,6 +154,7 @@ Status scatter(const Run& run) {
   flow.take[root] = own;
   flow.contributes = only(run.size(), run.operation.root);
   flow.to.assign(run.size(), run.out);
+  if (run.size() == 2) flow.begins.assign(run.size(), blocks.begin[run.rank()]);
   return stream(run, flow);
 }
 

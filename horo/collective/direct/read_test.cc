@@ -10,6 +10,7 @@
 #include <latch>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "horo/base/text.h"
 #include "horo/collective/direct/caller_testing.h"
@@ -17,10 +18,12 @@
 namespace horo::collective::direct {
 namespace {
 
+Kind kind_of(int turn) { return turn % 2 == 0 ? Kind::kAlltoall : Kind::kScatter; }
+
 class DirectReadsBy : public testing::TestWithParam<int> {};
 
 TEST_P(DirectReadsBy, GiveTheReferenceResultAndLeaveInputsAlone) {
-  run_collectives(GetParam(), std::array{Kind::kAlltoall, Kind::kAllgather}, Readers::kAll);
+  run_collectives(GetParam(), std::array{Kind::kAlltoall, Kind::kAllgather, Kind::kScatter}, Readers::kAll);
 }
 
 TEST_P(DirectReadsBy, WhatCallersKeepMayBeOverwrittenAsSoonAsTheCallReturns) {
@@ -29,7 +32,7 @@ TEST_P(DirectReadsBy, WhatCallersKeepMayBeOverwrittenAsSoonAsTheCallReturns) {
   run_ranks(ranks, [&](int rank) {
     Caller caller(fabric, rank, Rings::kNear, Readers::kAll);
     for (int turn = 0; turn < 50; ++turn) {
-      Operation operation = operation_of(Kind::kAlltoall, ranks, rank, 3000, 0);
+      Operation operation = operation_of(kind_of(turn), ranks, rank, 3000, 0);
       std::vector<float> input = input_of(operation, rank);
       std::vector<float> output(operation.result_count(rank));
       ASSERT_TRUE(caller.call(operation, bytes_of(input), bytes_of(output)).ok());
@@ -43,34 +46,35 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DirectReadsBy, testing::Range(1, 10));
 
 // The killed member's thread goes on as one would that was stopped for a while: it reads what the others use again.
 TEST(DirectReads, SucceedForAllOrForNoneWhoeverIsCutOffInTheMiddle) {
-  constexpr int kRanks = 3;
   constexpr uint64_t kCount = 50000;
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(text("seed ", seed));
   std::mt19937 random(seed);
   int succeeded = 0;
   for (int turn = 0; turn < 100; ++turn) {
-    Fabric fabric(kRanks, kSegment);
-    const auto victim = static_cast<int>(random() % kRanks);
-    const auto after = std::chrono::microseconds(random() % 150);
-    std::latch begun(kRanks + 1);
+    const Kind kind = kind_of(turn);
+    const int ranks = kind == Kind::kScatter ? 2 : 3;
+    Fabric fabric(ranks, kSegment);
+    const auto victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const auto after = std::chrono::microseconds(random() % (kind == Kind::kScatter ? 40 : 150));
+    std::latch begun(ranks + 1);
     std::thread killer([&] {
       begun.arrive_and_wait();
       const Time limit = Clock::now() + after;
       while (Clock::now() < limit) std::this_thread::yield();
       fabric.kill(victim);
     });
-    std::array<Status, kRanks> ends;
-    run_ranks(kRanks, [&](int rank) {
+    std::vector<Status> ends(static_cast<size_t>(ranks));
+    run_ranks(ranks, [&](int rank) {
       Caller caller(fabric, rank, Rings::kNear, Readers::kAll);
-      const Operation operation = operation_of(Kind::kAlltoall, kRanks, rank, kCount, 0);
+      const Operation operation = operation_of(kind, ranks, rank, kCount, 0);
       std::vector<float> input = input_of(operation, rank);
       std::vector<float> output(operation.result_count(rank));
       begun.arrive_and_wait();
       const Status status = caller.call(operation, bytes_of(input), bytes_of(output));
       std::fill(input.begin(), input.end(), -99.0F);
       if (status.ok()) {
-        EXPECT_EQ(output, expected_of(operation, kRanks, rank, kCount));
+        EXPECT_EQ(output, expected_of(operation, ranks, rank, kCount));
       }
       ends[static_cast<size_t>(rank)] = status;
     });

@@ -125,7 +125,7 @@ Status Stream::run() {
 Status Stream::contribute(uint64_t step) {
   const int rank = protocol_.rank();
   const Descriptor& mine = descriptors_[static_cast<size_t>(rank)];
-  if (mine.in_place != 0) return {};
+  if (mine.in_place != 0 || !flow_.for_others) return {};
   for (int member = 0; step >= mine.ring && member < protocol_.size(); ++member) {
     if (member == rank) continue;
     HORO_TRY(protocol_.wait_for(call_, member, words(member).taken.word, count(step - mine.ring + 1)));
@@ -152,29 +152,28 @@ const std::byte* Stream::piece(int member, uint64_t step) const {
 }
 
 Status Stream::take(uint64_t step) {
-  for (int i = 1; i <= protocol_.size(); ++i) {
+  // The own piece first: it is there.
+  for (int i = 0; i < protocol_.size(); ++i) {
     const int member = (protocol_.rank() + i) % protocol_.size();
-    const uint64_t bytes = flow_.take[static_cast<size_t>(member)];
-    const bool present = step * piece_ < bytes;
-    pieces_[static_cast<size_t>(member)] = present ? piece(member, step) : nullptr;
-    if (!present || member == protocol_.rank() || descriptors_[static_cast<size_t>(member)].in_place != 0) continue;
-    HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(step + 1)));
+    const auto at = static_cast<size_t>(member);
+    const bool present = step * piece_ < flow_.take[at];
+    pieces_[at] = present ? piece(member, step) : nullptr;
+    if (!present) continue;
+    if (i > 0 && descriptors_[at].in_place == 0) {
+      HORO_TRY(protocol_.wait_for(call_, member, words(member).copied.word, count(step + 1)));
+    }
+    if (!flow_.to.empty()) land(member, step);
   }
-  if (flow_.to.empty()) {
-    flow_.consume(step * piece_, pieces_);
-  } else {
-    land(step);
-  }
+  if (flow_.to.empty()) flow_.consume(step * piece_, pieces_);
   const uint64_t taken = step + 1 == take_steps_ ? kDone : step + 1;
   return protocol_.advance(call_, words(protocol_.rank()).taken.word, count(taken));
 }
 
-void Stream::land(uint64_t step) {
+void Stream::land(int member, uint64_t step) {
+  const auto at = static_cast<size_t>(member);
   const uint64_t offset = step * piece_;
-  for (size_t member = 0; member < pieces_.size(); ++member) {
-    if (pieces_[member] == nullptr || pieces_[member] == flow_.to[member] + offset) continue;
-    kernel::copy(flow_.to[member] + offset, pieces_[member], std::min(piece_, flow_.take[member] - offset), landing_);
-  }
+  if (pieces_[at] == flow_.to[at] + offset) return;
+  kernel::copy(flow_.to[at] + offset, pieces_[at], std::min(piece_, flow_.take[at] - offset), landing_);
 }
 
 // A word that is frozen before this member has read everything fails the operation for all: from then on the others use

@@ -16,7 +16,8 @@ struct Flow {
   /// One block that everybody reads, or a block for each member; empty when this member contributes nothing.
   std::vector<std::span<const std::byte>> give;
   bool per_taker = false;
-  uint64_t piece = 0;  ///< Bytes of one, equal on all members; 0: of a whole step.
+  bool for_others = true;  ///< Somebody else takes a part of it.
+  uint64_t piece = 0;      ///< Bytes of one, equal on all members; 0: of a whole step.
   /// How many bytes each member gives: of its block for everybody, or of its block for this member. Zero: nothing.
   std::vector<uint64_t> take;
   /// Which members contribute at all (equal everywhere).
@@ -80,7 +81,7 @@ class Stream {
   Status check(const Descriptor& theirs, int member) const;
   Status contribute(uint64_t step);
   Status take(uint64_t step);
-  void land(uint64_t step);
+  void land(int member, uint64_t step);
   Status finish();
   Status read();
   uint64_t steps_of(uint64_t bytes) const { return (bytes + piece_ - 1) / piece_; }
