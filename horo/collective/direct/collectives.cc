@@ -133,15 +133,17 @@ Status scatter(const Run& run) {
   const uint64_t roots = blocks.bytes[root];
   const uint64_t for_others = blocks.total - roots;
   if (run.exchanges_one_way(blocks.total, for_others)) {
-    const uint64_t before = run.is_root() ? blocks.begin[root] : 0;
-    HORO_TRY(run.protocol.exchange(run.call, {run.in, before}, for_others,
-                                   {run.in + before + roots, run.is_root() ? for_others - before : 0}));
-    const std::byte* block = run.in + blocks.begin[root];
-    if (!run.is_root()) {
-      block = run.protocol.contribution(run.operation.root, for_others) + blocks.begin[run.rank()] -
-              (run.rank() > root ? roots : 0);
+    if (run.is_root()) {
+      const std::byte* block = run.in + blocks.begin[root];
+      const std::byte* after = block + roots;
+      HORO_TRY(run.protocol.exchange(run.call, {run.in, block}, for_others, {after, run.in + blocks.total}));
+      copy_unless_same(run.out, block, roots);
+      return {};
     }
-    copy_unless_same(run.out, block, own);
+    HORO_TRY(run.protocol.exchange(run.call, {}, for_others));
+    const uint64_t left_out = run.rank() > root ? roots : 0;
+    const std::byte* all = run.protocol.contribution(run.operation.root, for_others);
+    copy_unless_same(run.out, all + blocks.begin[run.rank()] - left_out, own);
     return {};
   }
   Flow flow;

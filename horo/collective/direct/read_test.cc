@@ -36,7 +36,7 @@ TEST_P(DirectReadsBy, WhatCallersKeepMayBeOverwrittenAsSoonAsTheCallReturns) {
       std::vector<float> input = input_of(operation, rank);
       std::vector<float> output(operation.result_count(rank));
       ASSERT_TRUE(caller.call(operation, bytes_of(input), bytes_of(output)).ok());
-      std::memset(input.data(), 0xFF, input.size() * sizeof(float));
+      std::fill(input.begin(), input.end(), -99.0F);
       ASSERT_EQ(output, expected_of(operation, ranks, rank, 3000)) << "turn " << turn;
     }
   });
