@@ -61,6 +61,12 @@ void BareRank::await_room(uint64_t i) const {
   if (done_ + i >= kRing) await_others(&BareWords::taken, after(i) - kRing);
 }
 
+void BareRank::give(uint64_t i, const std::byte* from, size_t bytes) {
+  await_room(i);
+  kernel::copy(slot(rank_, i), from, bytes, near_);
+  say(&BareWords::given, after(i));
+}
+
 // Who gave or took nothing has done all of it.
 void BareRank::end(uint64_t steps) {
   done_ += steps;
@@ -103,11 +109,7 @@ Status BareRank::add_pair(size_t bytes, const std::byte* input, std::byte* outpu
   const size_t step = step_of(bytes, kRing, kLargestStep);
   const uint64_t steps = divide_up(bytes, step);
   for (uint64_t i = 0; i <= steps; ++i) {
-    if (i < steps) {
-      await_room(i);
-      kernel::copy(slot(rank_, i), input + i * step, std::min(step, bytes - i * step), near_);
-      say(&BareWords::given, after(i));
-    }
+    if (i < steps) give(i, input + i * step, std::min(step, bytes - i * step));
     if (i == 0) continue;
     const size_t offset = (i - 1) * step;
     await(words(other).given, after(i - 1));
@@ -175,9 +177,7 @@ Status BareRank::broadcast(size_t bytes, std::byte* buffer) {
   for (uint64_t i = 0; i < steps; ++i) {
     const size_t now = std::min(step, bytes - i * step);
     if (rank_ == 0) {
-      await_room(i);
-      kernel::copy(slot(0, i), buffer + i * step, now, near_);
-      say(&BareWords::given, after(i));
+      give(i, buffer + i * step, now);
     } else {
       await(words(0).given, after(i));
       kernel::copy_piece(buffer + i * step, slot(0, i), now, bytes);
@@ -193,11 +193,7 @@ Status BareRank::allgather(size_t bytes, const std::byte* input, std::byte* outp
   const size_t step = step_of(block, kRing, kLargestStep);
   const uint64_t steps = divide_up(block, step);
   for (uint64_t i = 0; i <= steps; ++i) {
-    if (i < steps) {
-      await_room(i);
-      kernel::copy(slot(rank_, i), input + i * step, std::min(step, block - i * step), near_);
-      say(&BareWords::given, after(i));
-    }
+    if (i < steps) give(i, input + i * step, std::min(step, block - i * step));
     if (i == 0) continue;
     const size_t offset = (i - 1) * step;
     for (int k = 1; k <= size_; ++k) {

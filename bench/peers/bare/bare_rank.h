@@ -74,6 +74,8 @@ class BareRank final : public Participant {
   std::byte* slot(int rank, uint64_t i) const { return memory_.ring[rank][(done_ + i) % BareMemory::kRing]; }
   /// Waits until step i of the own ring may be written.
   void await_room(uint64_t i) const;
+  /// Step i of the own ring is `from`.
+  void give(uint64_t i, const std::byte* from, size_t bytes);
   void end(uint64_t steps);
 
   const int rank_, size_;

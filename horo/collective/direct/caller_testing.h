@@ -31,7 +31,7 @@ inline Thresholds small_thresholds(int rank, Rings rings = Rings::kMixed, Reader
   const size_t cache = size_t{rank % 3 == 0 ? 4096U : 12288U};
   return {.slot_bytes = 1024,
           .slot_bytes_many = 512,
-          .pair_broadcast_bytes = 512,
+          .pair_one_way_bytes = 512,
           .step_bytes = 4096,
           .least_step_bytes = 256,
           .pair_step_bytes = 1024,

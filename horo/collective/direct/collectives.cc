@@ -50,7 +50,7 @@ struct Run {
   size_t exchange_limit() const { return protocol.thresholds().slot_bytes; }
   /// Whether one exchange does it where one gives, or one takes, `total` bytes, and nobody brings more than `brought`.
   bool exchanges_one_way(uint64_t total, uint64_t brought) const {
-    return size() == 2 ? total <= protocol.thresholds().pair_broadcast_bytes : brought <= exchange_limit();
+    return size() == 2 ? total <= protocol.thresholds().pair_one_way_bytes : brought <= exchange_limit();
   }
 };
 

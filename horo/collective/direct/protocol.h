@@ -55,7 +55,7 @@ struct Thresholds {
   /// The same for more than 2 ranks, and for 2 that both have buffers of the library.
   size_t slot_bytes_many = 32 * 1024;
   /// Up to this, one exchange where one of two gives, or takes, all of it. Beyond, both copy at once, in steps.
-  size_t pair_broadcast_bytes = 128 * 1024;
+  size_t pair_one_way_bytes = 128 * 1024;
   size_t step_bytes = 256 * 1024;  ///< How much of a slice is copied, reduced and pulled at a time.
   /// The same of a broadcast, at the least: a sixteenth of it, up to step_bytes.
   size_t least_step_bytes = 32 * 1024;
